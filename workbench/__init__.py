@@ -1,0 +1,55 @@
+"""kldive: find where rollout and trainer part, and prove why.
+
+The public names load on first use, so that importing the package costs nothing and never imports
+torch, transformers or vllm.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.capture.trainer import record
+    from workbench.comparison.result import Comparison, open_comparison
+    from workbench.comparison.run import compare
+    from workbench.errors import KldiveError
+    from workbench.report.text import show
+    from workbench.store import Capture, open_capture
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Capture": "workbench.store",
+    "Comparison": "workbench.comparison.result",
+    "KldiveError": "workbench.errors",
+    "compare": "workbench.comparison.run",
+    "open_capture": "workbench.store",
+    "open_comparison": "workbench.comparison.result",
+    "record": "workbench.capture.trainer",
+    "show": "workbench.report.text",
+}
+
+__all__ = [
+    "Capture",
+    "Comparison",
+    "KldiveError",
+    "compare",
+    "open_capture",
+    "open_comparison",
+    "record",
+    "show",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
