@@ -40,7 +40,7 @@ def parse_address(text: str) -> Address:
     """Reads `L12 t4096 topk_ids` in any order, separated by spaces, dots or commas.
 
     Raises:
-        UsageError: Empty, a part repeated, an unknown site, or anything else that is not an address.
+        UsageError: Empty, a part repeated, an unknown site, or no address at all.
 
     >>> str(parse_address("t4096.L12"))
     'L12 t4096'

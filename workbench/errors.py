@@ -1,6 +1,7 @@
 """Every error a person can meet, and the exit code it ends a command with.
 
-A message says what failed, where, what was expected, what was found and what to do next. Stdlib only.
+A message says what failed, where, what was expected, what was found and what to do next.
+Stdlib only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The vocabulary: sides, sites, states, classes of divergence. Defined once, used everywhere. Stdlib only."""
+"""The vocabulary: sides, sites, states, classes of divergence. Stdlib only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Phase = Literal["prompt", "generated"]
 """Whether a row's token was given or sampled."""
 
 RowState = Literal["computed", "cached", "sampled"]
-"""`computed`: the path ran this row, arrays exist. `cached`: served from a prefix cache, nothing was
-computed. `sampled`: the last token of a request, sampled but never fed back, so it has only a log-probability."""
+"""`computed`: the path ran this row, arrays exist. `cached`: served from a prefix cache, nothing
+was computed. `sampled`: the last token of a request, sampled but never fed back: only a logprob."""
 
 Status = Literal["equal", "diverged", "not_comparable"]
 """How a comparison ends. Missing data is never `equal`."""
@@ -88,7 +88,7 @@ SITES: Final[tuple[Site, ...]] = (
     Site(name="final_norm", per_layer=False, axis="hidden", about="input of the LM head"),
     Site(name="logits", per_layer=False, axis="vocab", about="scores of the next token"),
 )
-"""Canonical sites in execution order: `embed`, the layer sites for each layer, `final_norm`, `logits`."""
+"""Canonical sites in execution order; those with `per_layer` once for each layer."""
 
 SITE_BY_NAME: Final[dict[str, Site]] = {site.name: site for site in SITES}
 LAYER_SITES: Final[tuple[str, ...]] = tuple(s.name for s in SITES if s.per_layer)

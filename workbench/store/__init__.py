@@ -1,4 +1,4 @@
-"""Captures on disk: manifest, arrays, tokens, writer, reader. Never imports torch, transformers or vllm."""
+"""Captures on disk: manifest, arrays, tokens, writer, reader. No torch."""
 
 from workbench.store.capture import Capture, Chunk, open_capture
 from workbench.store.manifest import Manifest, ModelFacts, ParameterSum, SiteInfo, read_manifest

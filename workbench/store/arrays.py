@@ -23,7 +23,7 @@ MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 
 class ArraySlot(NamedTuple):
-    """Where one array lies in the file: element type, shape, and byte range from the file's start."""
+    """Element type, shape, and byte range of one array, from the start of its file."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ def read_header(path: Path) -> dict[str, ArraySlot]:
     """Checked table of contents of a safetensors file.
 
     Raises:
-        CaptureError: The file is missing, truncated, or its header lies about types, shapes or ranges.
+        CaptureError: The file is missing, truncated, or its header lies.
     """
     try:
         size = path.stat().st_size

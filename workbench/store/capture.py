@@ -50,7 +50,9 @@ class Chunk:
     def covered(self, site: str) -> np.ndarray | None:
         """Offsets that `array(site)` covers, int32 ascending, or None when it covers all rows."""
         name = site + COVERS_SUFFIX
-        return self._arrays[name] if name in self._arrays else None
+        if name not in self._arrays:
+            return None
+        return self._arrays[name]
 
     def _check(self, entry: ChunkEntry, directory: Path, manifest: Manifest) -> None:
         where = directory / entry.arrays

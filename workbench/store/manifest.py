@@ -1,6 +1,6 @@
 """The manifest of a capture: what was recorded, by what, how. Owns its schema and checks it.
 
-Every value read from a manifest is checked before use; file names must be exactly the names a writer
+Every value read from a manifest is checked before use; file names must be exactly those a writer
 makes, so a manifest cannot point outside its directory. Stdlib only, apart from element type names.
 """
 
@@ -51,7 +51,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteInfo:
-    """Element type and per-row shape of a recorded site; `derived` when computed from other sites."""
+    """Element type and per-row shape of a site; `derived` when computed from other sites."""
 
     dtype: str
     shape: tuple[int, ...]

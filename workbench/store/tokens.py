@@ -1,8 +1,8 @@
 """The token table of a chunk: one line per row, as Parquet. Owns the column names and types.
 
 A row is (request, position). `offset` is the row's place in the chunk's arrays, null where nothing
-was computed (state `cached` or `sampled`). `logprob` belongs to the row's own token; it is null where
-the path did not score it, never zero. No torch.
+was computed (state `cached` or `sampled`). `logprob` belongs to the row's own token; it is null
+where the path did not score it, never zero. No torch.
 """
 
 from __future__ import annotations

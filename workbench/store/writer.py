@@ -1,7 +1,7 @@
-"""Writing a capture chunk by chunk, so that a kill at any instant leaves every finished chunk readable.
+"""Writing a capture chunk by chunk: a kill at any instant leaves every finished chunk readable.
 
-Order of writing: arrays and tokens under temporary names, flushed to disk, renamed; then the manifest
-is replaced. A chunk that the manifest does not list does not exist. No torch.
+Order of writing: arrays and tokens under temporary names, flushed to disk, renamed; then the
+manifest is replaced. A chunk that the manifest does not list does not exist. No torch.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CaptureWriter:
         self._write_manifest()
 
     def finish(self, *, complete: bool = True, **changes: Any) -> Manifest:
-        """Marks the capture as ended and returns its manifest; `changes` replace manifest fields."""
+        """Marks the capture as ended; `changes` replace fields of its manifest."""
         self.manifest = replace(self.manifest, complete=complete, **changes)
         self._write_manifest()
         return self.manifest

@@ -1,0 +1,1 @@
+"""Reports of a comparison for people. Never imports torch, transformers or vllm."""
