@@ -40,7 +40,7 @@ def read_prompts(path: str | Path) -> list[Request]:
     Raises:
         UsageError: Empty, a line that is neither, or a request name used twice.
     """
-    requests = []
+    requests: list[Request] = []
     for line_number, line in _lines(Path(path)):
         name = f"r{len(requests)}"
         if line.lstrip().startswith("{"):
@@ -66,7 +66,7 @@ def read_forced(path: str | Path) -> list[Request]:
     source = Path(path)
     if source.is_dir():
         return _checked(_of_capture(source), path)
-    requests = []
+    requests: list[Request] = []
     for line_number, line in _lines(source):
         record = _record(line, path, line_number)
         prompt = _ids(record, "prompt_token_ids", path, line_number)
@@ -79,9 +79,10 @@ def read_forced(path: str | Path) -> list[Request]:
 
 
 def _of_capture(directory: Path) -> list[Request]:
-    tokens = open_capture(directory).tokens.sort("request", "position", maintain_order=True)
-    requests = []
-    for name, rows in tokens.group_by("request", maintain_order=True):
+    tokens = open_capture(directory).tokens
+    requests: list[Request] = []
+    for name, unordered in tokens.group_by("request", maintain_order=True):
+        rows = unordered.sort("position")
         generated = (rows["phase"] == "generated").to_list()
         ids = rows["token_id"].to_list()
         if rows["position"].to_list() != list(range(len(ids))):

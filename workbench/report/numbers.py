@@ -27,7 +27,7 @@ def number(value: float | None, digits: int = 3) -> str:
         rounded = round(value, digits - 1 - math.floor(math.log10(abs(value))))
         text = f"{rounded:.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{digits - 1}g}"
+    return f"{value:.{digits}g}"
 
 
 def count(value: int) -> str:

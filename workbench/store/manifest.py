@@ -203,7 +203,7 @@ class _Fields:
         # bool is an int to isinstance, and never meant here.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise _broken(self.where, f"{name} as {kind.__name__}", repr(value)[:80])
-        if kind is int and value < 0:
+        if isinstance(value, int) and value < 0:
             raise _broken(self.where, f"{name} of 0 or more", repr(value)[:80])
         return value
 
