@@ -1,0 +1,1 @@
+"""Aligning and measuring two captures. Never imports torch, transformers or vllm."""

@@ -1,0 +1,350 @@
+"""A comparison on disk, opened for reading: summary, both tables, both captures on demand.
+
+Owns what faces may ask of a comparison. Never imports torch, transformers or vllm. The invariant:
+what is missing reads as NaN or through `missing`, and is never equal.
+
+Axis legend: L layer, T row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections import OrderedDict
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from workbench.comparison import classes
+from workbench.comparison.arrow import Column, LayerTable, columns_from_json
+from workbench.comparison.columns import ROW_SCHEMA, known_columns
+from workbench.comparison.tolerance import Budgets, Precision, budgets
+from workbench.errors import CaptureError, UsageError, did_you_mean
+from workbench.names import (
+    DIVERGENCE_CLASSES,
+    MODEL_SITES,
+    SITE_BY_NAME,
+    DivergenceClass,
+    layer_site,
+)
+from workbench.store import Capture, Chunk, open_capture
+from workbench.store.manifest import MANIFEST_NAME
+
+FORMAT_NAME: Final = "kldive-comparison"
+FORMAT_VERSION: Final = 1
+SUMMARY_NAME: Final = "comparison.json"
+ROWS_NAME: Final = "rows.parquet"
+LAYERS_NAME: Final = "layers.arrow"
+MAX_SUMMARY_BYTES: Final = 256 * 1024 * 1024
+_KEPT_COLUMNS: Final = 12
+
+Side = Literal["a", "b"]
+Order = Literal["token", "layer"]
+
+
+class CellPair(NamedTuple):
+    """Both sides' stored vectors of one cell; None where a side does not have it."""
+
+    a: np.ndarray | None
+    b: np.ndarray | None
+
+
+class Divergences(NamedTuple):
+    """Cells of a class in scan order: parallel int32 arrays of layers and rows."""
+
+    layers: np.ndarray
+    rows: np.ndarray
+
+
+class Comparison:
+    """Two captures, aligned and measured.
+
+    Attributes:
+        directory: Where the comparison lies.
+        summary: The content of `comparison.json`.
+        num_layers: L, at least 1.
+        num_rows: T.
+    """
+
+    def __init__(self, directory: Path, summary: dict[str, Any]) -> None:
+        self.directory = directory
+        self.summary = summary
+        self._read_shape()
+        self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._captures: dict[Side, Capture] = {}
+        self._excuses: dict[str, classes.Excuses] = {}
+        self._masks: dict[tuple[DivergenceClass, str], np.ndarray] = {}
+
+    def _read_shape(self) -> None:
+        where = self.directory / SUMMARY_NAME
+        layers = self.summary.get("layers")
+        precision = self.summary.get("precision")
+        if not isinstance(layers, dict) or not isinstance(precision, dict):
+            raise _broken(where, "layers and precision as objects", "something else")
+        self.num_layers: int = _whole_number(layers, "num_layers", where, least=1)
+        self.num_rows: int = _whole_number(layers, "num_rows", where, least=0)
+        self._columns: list[Column] = columns_from_json(layers.get("columns"), where)
+        try:
+            self._precision = Precision(**precision)
+        except TypeError as error:
+            raise _broken(where, "precision as kldive writes it", str(error)) from error
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """One line per row: `ROW_SCHEMA`, then the metrics of embed, final_norm and logits."""
+        path = self.directory / ROWS_NAME
+        try:
+            table = pl.read_parquet(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise _broken(path, "a Parquet file", str(error).splitlines()[0]) from error
+        for name, dtype in ROW_SCHEMA.items():
+            if table.schema.get(name) != dtype:
+                raise _broken(path, f"{name} as {dtype}", str(table.schema.get(name)))
+        if table.height != self.num_rows:
+            raise _broken(path, f"{self.num_rows} rows", str(table.height))
+        return table
+
+    @cached_property
+    def _table(self) -> LayerTable:
+        return LayerTable(
+            self.directory / LAYERS_NAME,
+            self._columns,
+            num_layers=self.num_layers,
+            num_rows=self.num_rows,
+        )
+
+    def has_column(self, name: str) -> bool:
+        """Whether both sides recorded what this column of `layers.arrow` measures, anywhere."""
+        return any(column.name == name for column in self._columns)
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of `layers.arrow` as a read-only (L, T) array.
+
+        float32 with NaN where missing; uint32 or bool with 0 or False where missing, and `missing`
+        tells. A column that neither side recorded is missing everywhere. float32 and uint32 are
+        maps of the file; bool is unpacked and kept.
+
+        Raises:
+            UsageError: No such column.
+        """
+        if not self.has_column(name):
+            return self._absent(name)
+        if (kept := self._cache.get(name)) is not None:
+            self._cache.move_to_end(name)
+            return kept
+        values = self._table.values(name)
+        return self._keep(name, values) if values.dtype == np.bool_ else values
+
+    def missing(self, name: str) -> np.ndarray:
+        """Where a column of `layers.arrow` has no value, bool (L, T)."""
+        if not self.has_column(name):
+            self._absent(name)
+            return np.ones((self.num_layers, self.num_rows), np.bool_)
+        key = name + "?"
+        if (kept := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
+            return kept
+        return self._keep(key, self._table.missing(name))
+
+    def _keep(self, key: str, values: np.ndarray) -> np.ndarray:
+        values.flags.writeable = False
+        self._cache[key] = values
+        if len(self._cache) > _KEPT_COLUMNS:
+            self._cache.popitem(last=False)
+        return values
+
+    def _absent(self, name: str) -> np.ndarray:
+        kind = known_columns().get(name)
+        if kind is None:
+            raise UsageError(f"unknown column {name!r}", do=did_you_mean(name, known_columns()))
+        shape = (self.num_layers, self.num_rows)
+        if kind == "f4":
+            return np.full(shape, np.nan, np.float32)
+        return np.zeros(shape, np.uint32 if kind == "u4" else np.bool_)
+
+    def capture(self, side: Side) -> Capture:
+        """The capture of a side, opened once.
+
+        Raises:
+            CaptureError: It was moved, removed or recorded again since.
+        """
+        if side not in self._captures:
+            self._captures[side] = self._open_capture(side)
+        return self._captures[side]
+
+    def _open_capture(self, side: Side) -> Capture:
+        facts = self.summary[side]
+        places = [self.directory / facts["directory_relative"], Path(facts["directory"])]
+        for place in places:
+            manifest = place / MANIFEST_NAME
+            if manifest.is_file() and zlib.crc32(manifest.read_bytes()) == facts["manifest_crc"]:
+                return open_capture(place)
+        raise CaptureError(
+            f"the capture of side {side.upper()} is not where it was compared",
+            where=places[1],
+            expected="the same capture there, or at the same place relative to the comparison",
+            got="another capture" if any(p.exists() for p in places) else "no such directory",
+            do="move it back, or compare again",
+        )
+
+    def cell(self, layer: int | None, row: int, site: str) -> CellPair:
+        """Both sides' stored vectors at a cell, as stored; `layer` None for model sites.
+
+        Raises:
+            UsageError: No such layer, row or site.
+            CaptureError: A capture was moved.
+        """
+        self._check_cell(layer, row, site)
+        name = site if site in MODEL_SITES else layer_site(int(layer or 0), site)
+        at = self.rows.row(row, named=True)
+        return CellPair(
+            _vector(self.capture("a"), at["chunk_a"], at["offset_a"], name),
+            _vector(self.capture("b"), at["chunk_b"], at["offset_b"], name),
+        )
+
+    def _check_cell(self, layer: int | None, row: int, site: str) -> None:
+        if site not in SITE_BY_NAME:
+            raise UsageError(f"unknown site {site!r}", do=did_you_mean(site, SITE_BY_NAME))
+        if not 0 <= row < self.num_rows:
+            raise UsageError("no such row", expected=f"0..{self.num_rows - 1}", got=row)
+        per_layer = SITE_BY_NAME[site].per_layer
+        if per_layer and (layer is None or not 0 <= layer < self.num_layers):
+            raise UsageError("no such layer", expected=f"0..{self.num_layers - 1}", got=layer)
+
+    def budgets(self, profile: str | None = None) -> Budgets:
+        """Rounding budgets of a profile; of the one the comparison was made with when None.
+
+        Raises:
+            UsageError: Unknown profile.
+        """
+        if profile is None:
+            profile = str(self.summary["tolerance"]["profile"])
+        return budgets(self._precision, profile)
+
+    def excuses(self, profile: str | None = None) -> classes.Excuses:
+        """What lies downstream of explained flips."""
+        found = self.budgets(profile)
+        if found.profile not in self._excuses:
+            self._excuses[found.profile] = classes.excuses(self, found)
+        return self._excuses[found.profile]
+
+    def class_mask(self, klass: DivergenceClass, profile: str | None = None) -> np.ndarray:
+        """Which cells belong to a class of divergence, read-only bool (L, T).
+
+        `embed` counts to layer 0; `final_norm`, `logits` and log-probabilities to the last layer.
+
+        Raises:
+            UsageError: Unknown class or profile.
+        """
+        if klass not in DIVERGENCE_CLASSES:
+            raise UsageError(f"unknown class {klass!r}", do=did_you_mean(klass, DIVERGENCE_CLASSES))
+        found = self.budgets(profile)
+        key = (klass, found.profile)
+        if key not in self._masks:
+            mask = classes.class_mask(self, klass, found, self.excuses(profile))
+            mask.flags.writeable = False
+            self._masks[key] = mask
+        return self._masks[key]
+
+    def divergences(
+        self, klass: DivergenceClass, order: Order = "token", profile: str | None = None
+    ) -> Divergences:
+        """All cells of a class: `token` order is row by row, `layer` order is layer by layer."""
+        mask = self.class_mask(klass, profile)
+        if order == "layer":
+            layers, rows = np.nonzero(mask)
+        else:
+            rows, layers = np.nonzero(mask.T)
+        return Divergences(layers.astype(np.int32), rows.astype(np.int32))
+
+    def sites_at(
+        self, klass: DivergenceClass, layer: int, row: int, profile: str | None = None
+    ) -> list[str]:
+        """Sites of a cell that belong to a class, in execution order; `logprobs` for that class."""
+        return classes.sites_of_cell(
+            self, klass, self.budgets(profile), self.excuses(profile), layer=layer, row=row
+        )
+
+
+def _whole_number(body: dict[str, Any], name: str, where: Path, *, least: int) -> int:
+    value = body.get(name)
+    if type(value) is not int or not least <= value < 2**40:
+        raise _broken(where, f"a whole number as layers.{name}", repr(value)[:80])
+    return value
+
+
+def _vector(
+    capture: Capture, chunk_idx: int | None, offset: int | None, name: str
+) -> np.ndarray | None:
+    if chunk_idx is None or offset is None:
+        return None
+    chunk = _chunk(capture, chunk_idx)
+    if chunk is None or name not in chunk:
+        return None
+    cover = chunk.covered(name)
+    if cover is None:
+        return _row_of(chunk.array(name), offset)
+    at = int(np.searchsorted(cover, offset))
+    found = at < len(cover) and cover[at] == offset
+    return _row_of(chunk.array(name), at) if found else None
+
+
+def _row_of(array: np.ndarray, index: int) -> np.ndarray:
+    row: np.ndarray = array[index]
+    return row
+
+
+def _chunk(capture: Capture, index: int) -> Chunk | None:
+    return next((chunk for chunk in capture.chunks if chunk.index == index), None)
+
+
+def open_comparison(directory: str | os.PathLike[str]) -> Comparison:
+    """Opens a comparison for reading.
+
+    Raises:
+        CaptureError: Not a comparison, a newer format, or damaged.
+    """
+    path = Path(directory)
+    where = path / SUMMARY_NAME
+    try:
+        if where.stat().st_size > MAX_SUMMARY_BYTES:
+            raise _broken(where, f"at most {MAX_SUMMARY_BYTES} bytes", str(where.stat().st_size))
+        summary = json.loads(where.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise CaptureError(
+            "not a comparison",
+            where=path,
+            expected=f"a directory with {SUMMARY_NAME}",
+            got="no such directory" if not path.exists() else f"no {SUMMARY_NAME} in it",
+            do="give the directory that `kldive compare` wrote",
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _broken(where, "readable JSON", str(error)) from error
+    if not isinstance(summary, dict) or summary.get("format") != FORMAT_NAME:
+        raise _broken(where, f'format "{FORMAT_NAME}"', "something else")
+    version = summary.get("version")
+    if type(version) is not int or version > FORMAT_VERSION:
+        raise CaptureError(
+            "this comparison was written by a newer kldive",
+            where=where,
+            expected=f"format version {FORMAT_VERSION} or older",
+            got=f"version {version!r}"[:80],
+            do="upgrade kldive, or compare the two captures again",
+        )
+    comparison = Comparison(path, summary)
+    _ = comparison.rows
+    return comparison
+
+
+def _broken(path: Path, expected: str, got: str) -> CaptureError:
+    return CaptureError(
+        "cannot read a comparison",
+        where=path,
+        expected=expected,
+        got=got,
+        do="compare the two captures again",
+    )
