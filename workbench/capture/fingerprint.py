@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import torch
 
+from workbench.capture.arrays import dtype_name
 from workbench.capture.parameter_names import canonical_parameter
 from workbench.errors import RecordingError
 from workbench.store import ParameterSum
@@ -70,15 +71,6 @@ def fingerprint(named_parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[st
         )
         for name, bits in sums.items()
     }
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """The type's name as numpy and ml_dtypes spell it.
-
-    >>> dtype_name(torch.bfloat16)
-    'bfloat16'
-    """
-    return str(dtype).removeprefix("torch.")
 
 
 def _bits(tensor: torch.Tensor) -> _Bits:

@@ -1,0 +1,6 @@
+"""The trainer path: any transformers causal language model, teacher-forced. Every row once, no value changed."""
+
+from workbench.capture.trainer.recorder import Recorder, record
+from workbench.capture.trainer.replay import capture_trainer
+
+__all__ = ["Recorder", "capture_trainer", "record"]
