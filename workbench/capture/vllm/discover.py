@@ -107,9 +107,13 @@ def is_runner(module: Any) -> bool:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalises: a class with `Norm` in its name and at most vectors as weights."""
-    small = all(p.ndim <= 1 for p in module.parameters())
-    return "norm" in type(module).__name__.lower() and small
+    """Whether a module normalises: a class with `Norm` in its name and no parts of its own."""
+    return "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    # Shapes say nothing here: on CPU the engine empties linear weights after packing them.
+    return any(True for _ in module.parameters())
 
 
 def _is_decoder_layer(module: nn.Module) -> bool:
@@ -132,7 +136,7 @@ def _layer_parts(index: int, layer: nn.Module) -> LayerParts:
     heavy = {
         name: child
         for name, child in children.items()
-        if not is_norm(child) and any(p.ndim >= 2 for p in child.parameters())
+        if not is_norm(child) and _has_parameters(child)
     }
     attention, why_no_attention = _attention(heavy)
     blocks = {name: m for name, m in heavy.items() if m is not attention and not _has_attention(m)}
@@ -175,6 +179,6 @@ def _outside_shared(block: nn.Module | None, runner: Any) -> nn.Module | None:
     if block is None or runner is None or getattr(runner, "shared_experts", None) is not None:
         return None
     for name, child in block.named_children():
-        if "shared" in name and "gate" not in name and any(p.ndim >= 2 for p in child.parameters()):
+        if "shared" in name and "gate" not in name and _has_parameters(child):
             return child
     return None

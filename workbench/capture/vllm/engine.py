@@ -48,7 +48,9 @@ class RolloutSettings:
         max_tokens: Generated tokens per request; forced requests run to the end of their list.
         temperature: 0 is greedy. Recorded log-probabilities are raw either way.
         top_p: Mass that is sampled from.
-        seed: Of the engine and, with a temperature, of each request.
+        ignore_eos: Go on past the end token, to `max_tokens`.
+        seed: Of the engine, set again before each recorded batch. Requests carry no seed of their
+            own: on CPU the engine cannot chunk the prompt of one that does.
         dtype: Element type of the model; `auto` takes the checkpoint's.
         max_model_len: Longest prompt plus answer.
         max_num_batched_tokens: Token budget of one engine step; small values chunk prompts.
@@ -67,6 +69,7 @@ class RolloutSettings:
     max_tokens: int = 64
     temperature: float = 0.0
     top_p: float = 1.0
+    ignore_eos: bool = False
     seed: int = 0
     dtype: str = "auto"
     max_model_len: int | None = None
@@ -194,6 +197,7 @@ def record_requests(
         knobs=_run_knobs(requests, settings),
         **({} if settings.chunk_bytes is None else {"chunk_bytes": settings.chunk_bytes}),
     )
+    _rpc(llm, "kldive_seed", settings.seed)
     _rpc(llm, "kldive_start", record.to_json())
     try:
         outputs = _run(llm, requests, prompts, settings, progress)
@@ -305,7 +309,7 @@ def _sampling(request: Request, settings: RolloutSettings) -> SamplingParams:
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         top_p=settings.top_p,
-        seed=settings.seed if settings.temperature > 0 else None,
+        ignore_eos=settings.ignore_eos,
         **common,
     )
 

@@ -112,7 +112,9 @@ def engine_knobs(runner: Any, vllm_config: Any, parts: ModelParts) -> dict[str, 
         "dtype": _dtype(model.dtype),
         "quantization": model.quantization or "none",
         "kv_cache_dtype": str(cache.cache_dtype),
-        "attention_backend": sorted({group.backend.__name__ for group in _attention_groups(runner)}),
+        "attention_backend": sorted(
+            {group.backend.__name__ for group in _attention_groups(runner)}
+        ),
         "moe_backend": sorted({_experts_class(item) for item in runners}),
         "moe_router": sorted({type(item.router).__name__ for item in runners}),
         "model_class": type(runner.model).__name__,

@@ -25,12 +25,12 @@ class Patches:
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replaces a method on one object by `make(original)`; the class stays as it is."""
         original = getattr(owner, name)
-        own = vars(owner).get(name)
+        is_own = name in vars(owner)
         setattr(owner, name, make(original))
-        if own is None:
-            self._undo.append(lambda: delattr(owner, name))
+        if is_own:
+            self._undo.append(lambda: setattr(owner, name, original))
         else:
-            self._undo.append(lambda: setattr(owner, name, own))
+            self._undo.append(lambda: delattr(owner, name))
 
     def remove(self) -> None:
         """Undoes everything, newest first. Calling it again does nothing."""

@@ -232,8 +232,10 @@ class Recorder:
                 )
             # Sampling overwrites the logits in place, so they are scored here.
             self._logprobs_RV = raw_logprobs(logits_RV)
+            # Rows in the middle of a chunked prompt get logits too, and nothing is sampled from them.
+            sampled_from = ~self._runner.discard_request_mask.np[: len(self._spans)]
             last_rows = np.cumsum([span.count for span in self._spans]) - 1
-            self._keep_logits(logits_RV, last_rows)
+            self._keep_logits(logits_RV[torch.from_numpy(sampled_from)], last_rows[sampled_from])
 
     def _keep_logits(self, logits_RV: torch.Tensor, rows: np.ndarray) -> None:
         if self._settings.logits and len(self._keep_N):
@@ -343,7 +345,9 @@ class Recorder:
         ends = self.ledger.ends(received)
         undone = self.ledger.undo_run_ahead(ends)
         if self._buffer is not None:
-            self._buffer.drop(lambda line: line.position >= undone.get(line.request, line.position + 1))
+            self._buffer.drop(
+                lambda line: line.position >= undone.get(line.request, line.position + 1)
+            )
             self._buffer.add(self.ledger.unfed_lines(ends), [], {})
             self._buffer.flush()
 

@@ -37,6 +37,11 @@ class RecorderExtension:
         """Starts a recording; settings as a mapping or JSON text (`RecordSettings`)."""
         return _answer(lambda: _start(self, settings_from(settings)))
 
+    def kldive_seed(self, seed: int) -> dict[str, Any]:
+        """Sets the worker's random state, so that sampling can be repeated. Recording never does."""
+        torch.manual_seed(int(seed))
+        return {"seed": int(seed)}
+
     def kldive_status(self) -> dict[str, Any]:
         """Whether a recording runs, its rows so far, and its error if it failed."""
         session: _Session | None = getattr(self, "_kldive_session", None)
@@ -65,9 +70,7 @@ class _Session:
             buffer = RowBuffer(
                 self.writer, text=_detokenizer(self.config), chunk_bytes=settings.chunk_bytes
             )
-        self.recorder = Recorder(
-            runner, self.parts, settings, buffer, hidden_size=text.hidden_size
-        )
+        self.recorder = Recorder(runner, self.parts, settings, buffer, hidden_size=text.hidden_size)
 
     def status(self) -> dict[str, Any]:
         rows = self.writer.manifest.num_rows if self.writer else 0
