@@ -94,7 +94,7 @@ FAMILIES = tuple(_FAMILIES)
 
 
 def make_model(family: str, *, seed: int = 0, **changes: Any) -> Any:
-    """A random float32 model in eval mode; routers and biases are spread out so that choices differ."""
+    """A random float32 model in eval mode; routers are spread out so that choices differ."""
     config = transformers.CONFIG_MAPPING[family](**{**_COMMON, **_FAMILIES[family], **changes})
     config.architectures = [_architecture(family)]
     torch.manual_seed(seed)

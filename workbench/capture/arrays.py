@@ -30,7 +30,7 @@ DTYPE_BY_NAME: Final[dict[str, torch.dtype]] = {
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's bits as a numpy array; shares memory when the tensor is on the CPU and contiguous."""
+    """The tensor's bits as a numpy array; shares memory with a contiguous tensor on the CPU."""
     host = tensor.detach().cpu().contiguous()
     bits = _AS_BITS.get(host.dtype)
     if bits is None:

@@ -1,7 +1,7 @@
-"""Where a transformers model places the mathematics of its mixture of experts, as data for the manifest.
+"""Where a transformers model places the mathematics of its mixture of experts, as data.
 
-Keys are the same on both paths, so that a difference of contract is told from a fault. What can be read
-off recorded numbers is read there; the configuration only names what numbers do not show.
+Keys are the same on both paths, so that a difference of contract is told from a fault. What can be
+read off recorded numbers is read there; the configuration only names what numbers do not show.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 from torch import nn
 
 from workbench.capture.gate import infer_gate
-from workbench.capture.structure import LayerParts, ModelParts
+from workbench.capture.layers import LayerParts
+from workbench.capture.structure import ModelParts
 from workbench.names import layer_site
 
 _SELECTION_BIAS: Final = ("e_score_correction_bias", "expert_bias")

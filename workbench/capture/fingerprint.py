@@ -1,9 +1,9 @@
 """Weight fingerprints: what a model's weights are, independent of how an engine lays them out.
 
-A parameter's sum runs over the float32 bit patterns (as uint32) of its values, modulo 2**64. bfloat16,
-float16 and float8 values are exact in float32, so a trainer that keeps the same values in float32 gets
-the same sums. Order, transposition, stacking and fusing do not matter, and zero padding adds nothing.
-The invariant: the tensors are only read, a bounded block at a time.
+A parameter's sum runs over the float32 bit patterns (as uint32) of its values, modulo 2**64.
+bfloat16, float16 and float8 values are exact in float32, so a trainer that keeps the same values in
+float32 gets the same sums. Order, transposition, stacking and fusing do not matter, and zero
+padding adds nothing. The invariant: the tensors are only read, a bounded block at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Bits(NamedTuple):
 def bit_sum(tensor: torch.Tensor) -> int:
     """Sum of the float32 bit patterns of all values, modulo 2**64.
 
-    float64 values are rounded to float32 first; integers count with their own value. -0.0, NaN and Inf
-    count with their bits like every other value; +0.0 adds nothing.
+    float64 values are rounded to float32 first; integers count with their own value. -0.0, NaN and
+    Inf count with their bits like every other value; +0.0 adds nothing.
 
     Raises:
         RecordingError: The tensor has no data (meta device) or complex values.
@@ -45,10 +45,10 @@ def fingerprint(named_parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[st
     """Sums of all parameters by canonical name; parts that share a name are added up.
 
     `numel` counts the values that are not +0.0, so that padding with zeros does not change it, and
-    `dtype` is the type the parts are held in (joined by `+` where they differ). A head with the very
-    values of the embedding is left out: engines differ in whether a tied head is a parameter of its
-    own. Names must come once each, as `named_parameters()` gives them; buffers that are weights
-    (selection biases of routers) belong in the iterable too.
+    `dtype` is the type the parts are held in (joined by `+` where they differ). A head with the
+    very values of the embedding is left out: engines differ in whether a tied head is a parameter
+    of its own. Names must come once each, as `named_parameters()` gives them; buffers that are
+    weights (selection biases of routers) belong in the iterable too.
 
     Raises:
         RecordingError: A tensor has no data.
@@ -93,7 +93,8 @@ def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """All values in flat blocks, without copying a tensor that is only transposed."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     flat = tensor.permute(order).reshape(-1)
-    yield from flat.split(_BLOCK)
+    for start in range(0, flat.numel(), _BLOCK):
+        yield flat[start : start + _BLOCK]
 
 
 def _block_bits(block_T: torch.Tensor) -> _Bits:

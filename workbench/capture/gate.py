@@ -1,7 +1,7 @@
 """How a router turns scores into gate weights, read off its numbers. numpy only.
 
-A configuration says what was meant; the numbers say what runs (a switch for renormalising may exist and
-be ignored). The contract is found by trying the few rules that exist on recorded scores.
+A configuration says what was meant; the numbers say what runs (a switch for renormalising may exist
+and be ignored). The contract is found by trying the few rules that exist on recorded scores.
 
 Axis legend: T row, E expert, K top-k slot.
 """
@@ -28,7 +28,8 @@ class GateContract(NamedTuple):
             scores alone is the same as softmax over all, renormalised.
         scale: Constant factor on the weights.
         topk_sorted: Whether the weights of every row seen descend.
-        selects_largest: Whether every row seen selects its K largest scores; false where a selection
+        selects_largest: Whether every row seen selects its K largest scores; false where a
+            selection
             bias, groups or noise decide too.
     """
 
@@ -44,8 +45,8 @@ def infer_gate(
 ) -> GateContract | None:
     """Finds the contract from recorded scores, choices and weights; None without a finite row.
 
-    With one slot, or weights that are all alike, several rules may fit: the first of softmax, softmax
-    renormalised, sigmoid, sigmoid renormalised is named.
+    With one slot, or weights that are all alike, several rules may fit: the first of softmax,
+    softmax renormalised, sigmoid, sigmoid renormalised is named.
     """
     logits_TE = np.asarray(logits_TE[:MAX_ROWS], np.float64)
     weights_TK = np.asarray(topk_weights_TK[:MAX_ROWS], np.float64)

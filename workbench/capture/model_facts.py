@@ -1,8 +1,8 @@
 """What a model is, read from its Hugging Face configuration, in the same words on both paths.
 
-Reads attributes only, so it works for any configuration object; imports torch for the router's norm and
-nothing of transformers or vLLM. The invariant: two engines that were given the same `config.json` get
-the same hash.
+Reads attributes only, so it works for any configuration object; imports torch for the router's norm
+and nothing of transformers or vLLM. The invariant: two engines that were given the same
+`config.json` get the same hash.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def text_config(config: Any) -> Any:
 
 
 def config_hash(config: Any) -> str:
-    """sha256 of the configuration as canonical JSON, without keys that do not change the mathematics.
+    """sha256 of the canonical configuration, without keys that do not change the mathematics.
 
     Keys that are absent and keys that are null count the same.
     """

@@ -1,8 +1,8 @@
 """One name for a weight, whatever engine holds it. Stdlib only.
 
-The invariant: parameters that some engine fuses or splits (q, k and v; gate and up; experts one by one
-or stacked) get one canonical name, so that their bit sums can be added and compared. A name that no
-rule knows keeps its path, so that it still compares with the same path elsewhere.
+The invariant: parameters that some engine fuses or splits (q, k and v; gate and up; experts one by
+one or stacked) get one canonical name, so that their bit sums can be added and compared. A name
+that no rule knows keeps its path, so that it still compares with the same path elsewhere.
 """
 
 from __future__ import annotations

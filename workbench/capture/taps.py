@@ -1,8 +1,8 @@
-"""Hooks on a transformers model that hand over each site's tensor. Owns where and when a tensor is taken.
+"""Hooks on a transformers model that hand over each site's tensor.
 
-The invariant: a hook only looks. It returns nothing, so no value changes, and a sink must copy at once,
-because some models write into a tensor after the hook has seen it (llama4 adds the routed output into
-the shared expert's).
+Owns where and when a tensor is taken. The invariant: a hook only looks. It returns nothing, so no
+value changes, and a sink must copy at once, because some models write into a tensor after the hook
+has seen it (llama4 adds the routed output into the shared expert's).
 
 Axis legend: T row, E expert, K top-k slot, D hidden.
 """
@@ -16,13 +16,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from workbench.capture.structure import (
-    LayerParts,
-    ModelParts,
-    router_weight,
-    score_projection,
-    takes_choices,
-)
+from workbench.capture.layers import LayerParts, router_weight, score_projection, takes_choices
+from workbench.capture.structure import ModelParts
 from workbench.names import layer_site
 
 Hook = Callable[..., None]
@@ -32,11 +27,17 @@ class Sink(Protocol):
     """Takes tensors while a recorded forward is running; hooks stay silent otherwise."""
 
     @property
-    def is_open(self) -> bool: ...
+    def is_open(self) -> bool:
+        """Whether a recorded forward is running."""
+        ...
 
-    def record(self, site: str, tensor: torch.Tensor, *, derived: bool = False) -> None: ...
+    def record(self, site: str, tensor: torch.Tensor, *, derived: bool = False) -> None:
+        """Takes a site's tensor; it must be copied before this returns."""
+        ...
 
-    def holds(self, site: str) -> bool: ...
+    def holds(self, site: str) -> bool:
+        """Whether the site was seen in this forward."""
+        ...
 
 
 def install_taps(parts: ModelParts, sink: Sink) -> list[RemovableHandle]:
@@ -158,12 +159,12 @@ def _tap_moe(layer: LayerParts, taps: _Taps, hidden_size: int) -> None:
 
 
 def _tap_scores(layer: LayerParts, router: nn.Module, taps: _Taps, hidden_size: int) -> None:
-    """Raw scores, in the type the projection gave: some routers return probabilities, or upcasts."""
+    """Raw scores in the type the projection gave; some routers return probabilities or upcasts."""
     site = layer_site(layer.index, "router_logits")
-    projection = score_projection(router, hidden_size)
+    projection = score_projection(layer, hidden_size)
     if projection is not None:
         taps.record_output(projection, site)
-    weight = router_weight(router, hidden_size)
+    weight = router_weight(layer, hidden_size)
     num_scores = None if weight is None else weight.shape[0]
 
     def hook(_args: Any, _kwargs: Any, output: Any) -> None:
@@ -234,7 +235,7 @@ def _tap_shared(layer: LayerParts, shared: nn.Module, taps: _Taps) -> None:
 
 
 def _tap_llama4(layer: LayerParts, taps: _Taps) -> None:
-    """llama4 feeds every expert every row, scaled by a gate weight that is 0 where it is not chosen."""
+    """llama4 feeds every expert every row, times a gate weight that is 0 where it is not chosen."""
     assert layer.experts is not None
     chosen: dict[str, int] = {}
 

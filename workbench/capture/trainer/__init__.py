@@ -1,4 +1,4 @@
-"""The trainer path: any transformers causal language model, teacher-forced. Every row once, no value changed."""
+"""The trainer path: any transformers causal language model, each row once, no value changed."""
 
 from workbench.capture.trainer.recorder import Recorder, record
 from workbench.capture.trainer.replay import capture_trainer

@@ -1,7 +1,7 @@
 """Recorded rows on their way to disk. Owns the cut into chunks; numpy only.
 
-Rows go to the writer in the order they were computed, a bounded number per chunk, so that a kill loses
-little and a reader never maps much at once.
+Rows go to the writer in the order they were computed, a bounded number per chunk, so that a kill
+loses little and a reader never maps much at once.
 
 Axis legend: T row.
 """
@@ -9,6 +9,7 @@ Axis legend: T row.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -53,7 +54,7 @@ class RowBuffer:
         edges = np.linspace(0, self._num_rows, min(num_chunks, self._num_rows) + 1).astype(int)
         columns = self._columns
         self._columns, self._arrays, self._num_rows, self._num_bytes = {}, [], 0, 0
-        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        for start, stop in pairwise(edges):
             self.writer.append(
                 {name: values[start:stop] for name, values in columns.items()},
                 {name: array[start:stop] for name, array in arrays.items()},

@@ -1,7 +1,7 @@
 """Which row of a forward call is which token of which sequence. numpy only; knows no module.
 
-The invariant: a row leaves this module only with the position that mask, packing and position ids agree
-on. What cannot be told for sure is an error, never a guess.
+The invariant: a row leaves this module only with the position that mask, packing and position ids
+agree on. What cannot be told for sure is an error, never a guess.
 
 Axis legend: B row of the batch, S column of the call, P column of the cache before it.
 """

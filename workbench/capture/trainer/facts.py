@@ -1,7 +1,7 @@
 """What a live transformers model is: versions, knobs, weights and facts for the manifest.
 
-Knobs are read from the live model, not from what was asked for: an implementation that was requested
-and is not available may be replaced silently.
+Knobs are read from the live model, not from what was asked for: an implementation that was
+requested and is not available may be replaced silently.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from torch import nn
 from workbench import names
 from workbench.capture.arrays import dtype_name
 from workbench.capture.fingerprint import fingerprint
+from workbench.capture.layers import router_weight
 from workbench.capture.model_facts import model_facts, router_pair_norm
-from workbench.capture.structure import ModelParts, router_weight
+from workbench.capture.structure import ModelParts
 from workbench.errors import RecordingError
 from workbench.names import LAYER_SITES, execution_order, layer_site
 from workbench.store import Manifest, ParameterSum
@@ -148,7 +149,7 @@ def router_norms(parts: ModelParts) -> dict[int, float]:
     """`router_pair_norm` per layer that has a router."""
     norms = {}
     for layer in parts.layers:
-        weight = None if layer.router is None else router_weight(layer.router, parts.hidden_size)
+        weight = router_weight(layer, parts.hidden_size)
         if weight is not None:
             norms[layer.index] = router_pair_norm(weight)
     return norms

@@ -29,7 +29,7 @@ MAX_TOKENS: Final = 8192
 """Tokens per forward, padding included, unless one sequence alone is longer."""
 
 
-def capture_trainer(
+def capture_trainer(  # noqa: PLR0913 - one keyword for each option of the command
     model: str | os.PathLike[str] | nn.Module,
     out: str | os.PathLike[str],
     *,

@@ -1,6 +1,6 @@
 """The token table of a forward call: names, positions, phases and scores of its real rows.
 
-Axis legend: B row of the batch, S column of the call, T real row, V vocabulary, X row of a logits matrix.
+Axis legend: B row of the batch, S column of the call, V vocabulary, X row of a logits matrix.
 """
 
 from __future__ import annotations
