@@ -254,6 +254,26 @@ class LayerTable:
         """Where the column is null, bool (L, T)."""
         return ~self._unpacked(*self._layout.validity[self._index[name]])
 
+    def line(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        """Every column at one (layer, row), None where missing; reads a few bytes per column."""
+        at = layer * self.num_rows + row
+        found: dict[str, float | int | bool | None] = {}
+        for name, index in self._index.items():
+            start, kind = self._layout.values[index][0], self._kinds[index]
+            if not self._bit(self._layout.validity[index][0], at):
+                found[name] = None
+            elif kind == "b1":
+                found[name] = self._bit(start, at)
+            else:
+                stored = np.float32 if kind == "f4" else np.uint32
+                found[name] = (
+                    self._bytes[start + 4 * at : start + 4 * at + 4].view(stored)[0].item()
+                )
+        return found
+
+    def _bit(self, start: int, at: int) -> bool:
+        return bool(self._bytes[start + at // 8] >> (at % 8) & 1)
+
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows
         bits = np.unpackbits(self._bytes[start : start + length], count=lines, bitorder="little")

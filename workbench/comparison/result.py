@@ -63,6 +63,11 @@ class Divergences(NamedTuple):
 class Comparison:
     """Two captures, aligned and measured.
 
+    Args:
+        directory: Where its files lie.
+        summary: The content of `comparison.json`, or the part that describes the two tables.
+        captures: Open captures, where the caller has them.
+
     Attributes:
         directory: Where the comparison lies.
         summary: The content of `comparison.json`.
@@ -70,12 +75,18 @@ class Comparison:
         num_rows: T.
     """
 
-    def __init__(self, directory: Path, summary: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        summary: dict[str, Any],
+        *,
+        captures: dict[Side, Capture] | None = None,
+    ) -> None:
         self.directory = directory
         self.summary = summary
         self._read_shape()
         self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
-        self._captures: dict[Side, Capture] = {}
+        self._captures: dict[Side, Capture] = dict(captures or {})
         self._excuses: dict[str, classes.Excuses] = {}
         self._masks: dict[tuple[DivergenceClass, str], np.ndarray] = {}
 
@@ -138,6 +149,15 @@ class Comparison:
             return kept
         values = self._table.values(name)
         return self._keep(name, values) if values.dtype == np.bool_ else values
+
+    def metrics(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        """Every column of `layers.arrow` at one cell, None where missing; costs microseconds.
+
+        Raises:
+            UsageError: No such layer or row.
+        """
+        self._check_cell(layer, row, "output")
+        return self._table.line(layer, row)
 
     def missing(self, name: str) -> np.ndarray:
         """Where a column of `layers.arrow` has no value, bool (L, T)."""

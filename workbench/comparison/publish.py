@@ -1,0 +1,121 @@
+"""Writing a comparison directory whole or not at all.
+
+Everything is written into a hidden directory beside the target, which is then renamed. Nothing but
+an earlier comparison is ever replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workbench.comparison.result import FORMAT_NAME, LAYERS_NAME, ROWS_NAME, SUMMARY_NAME
+from workbench.errors import CaptureError
+
+_OWN_FILES = frozenset({SUMMARY_NAME, ROWS_NAME, LAYERS_NAME})
+
+
+def check_target(out: Path) -> None:
+    """Refuses a target that holds anything but an earlier comparison.
+
+    Raises:
+        CaptureError: The target is a file, or a directory with other files in it.
+    """
+    if not out.exists():
+        return
+    names = {p.name for p in out.iterdir()} if out.is_dir() else {out.name}
+    if out.is_dir() and (not names or (names <= _OWN_FILES and _is_comparison(out))):
+        return
+    raise CaptureError(
+        "will not write a comparison over something else",
+        where=out,
+        expected="a new or empty directory, or an earlier comparison",
+        got=f"a directory with {', '.join(sorted(names)[:4])}" if out.is_dir() else "a file",
+        do="choose another directory",
+    )
+
+
+def _is_comparison(out: Path) -> bool:
+    try:
+        body = json.loads((out / SUMMARY_NAME).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(body, dict) and body.get("format") == FORMAT_NAME
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A directory to write into, which becomes `out` on success and vanishes on any failure.
+
+    Raises:
+        CaptureError: The target may not be replaced, or the disk refuses.
+    """
+    check_target(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise _cannot_write(out, error) from error
+    try:
+        yield stage
+        stage.chmod(0o777 & ~_umask())
+        _swap(stage, out)
+    except OSError as error:
+        raise _cannot_write(out, error) from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _swap(stage: Path, out: Path) -> None:
+    if not out.exists():
+        stage.rename(out)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
+    out.rename(old / "old")
+    try:
+        stage.rename(out)
+    except OSError:
+        (old / "old").rename(out)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_summary(directory: Path, summary: dict[str, Any]) -> None:
+    """Writes `comparison.json`.
+
+    Raises:
+        ValueError: A number in it is NaN or Inf: those are null with a count beside.
+    """
+    text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False)
+    with (directory / SUMMARY_NAME).open("w", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None when it is NaN or Inf."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _cannot_write(out: Path, error: OSError) -> CaptureError:
+    return CaptureError(
+        "cannot write a comparison",
+        where=out,
+        got=error.strerror or str(error),
+        do="free some space or choose another directory",
+    )

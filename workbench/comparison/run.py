@@ -1,0 +1,177 @@
+"""`compare`: aligns two captures, measures them, judges, and writes a comparison directory."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.comparison import summary
+from workbench.comparison.align import Alignment, align
+from workbench.comparison.columns import NUMERIC_SITES
+from workbench.comparison.contracts import relate
+from workbench.comparison.measure import Measured, Measurement
+from workbench.comparison.publish import check_target, staged, write_summary
+from workbench.comparison.result import (
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    LAYERS_NAME,
+    ROWS_NAME,
+    Comparison,
+    open_comparison,
+)
+from workbench.comparison.rowmap import RowMap
+from workbench.comparison.rowtable import row_table
+from workbench.comparison.tolerance import Precision, budgets, coarsest, resolve_profile
+from workbench.comparison.weights import compare_weights
+from workbench.names import split_site
+from workbench.store import Capture, open_capture
+
+Progress = Callable[[str], None]
+CaptureLike = str | os.PathLike[str] | Capture
+
+
+def compare(
+    a: CaptureLike,
+    b: CaptureLike,
+    *,
+    out: str | os.PathLike[str],
+    tolerance: str = "auto",
+    progress: Progress | None = None,
+) -> Comparison:
+    """Aligns captures A (rollout) and B (trainer), measures how they differ, and writes `out`.
+
+    Reads both through memory maps, on two threads; memory does not grow with their size, apart from
+    about 1 KB per row.
+
+    Args:
+        a: Directory of capture A, or the open capture.
+        b: The same for B.
+        out: Directory to write: new, empty, or an earlier comparison, which is then replaced.
+        tolerance: Profile: auto, bitwise, fp32, bf16, fp16 or fp8.
+        progress: Called with the name of each stage.
+
+    Raises:
+        AlignmentError: The captures do not hold the same tokens of the same model. Nothing is
+        written.
+        CaptureError: A capture cannot be read, or `out` holds something else.
+        UsageError: Unknown tolerance profile.
+    """
+    say = progress or _silent
+    resolve_profile(tolerance, "")
+    target = Path(out)
+    check_target(target)
+    say("aligning rows")
+    side_a, side_b = _opened(a), _opened(b)
+    alignment = align(side_a, side_b)
+    with staged(target) as stage:
+        measured, layers = _measured(side_a, side_b, alignment, stage, say)
+        say("judging")
+        facts = {
+            "format": FORMAT_NAME,
+            "version": FORMAT_VERSION,
+            "a": summary.side_facts(side_a, target),
+            "b": summary.side_facts(side_b, target),
+            "layers": layers,
+            "rows": {
+                "expected": alignment.expected,
+                "only_a": alignment.only_a,
+                "only_b": alignment.only_b,
+            },
+            **_tolerance(side_a, side_b, layers["num_layers"], tolerance),
+            "flip_reasons": measured.flip_reasons,
+            "coverage": summary.coverage(
+                side_a,
+                side_b,
+                measured.coverage,
+                num_layers=layers["num_layers"],
+                num_rows=alignment.rows.height,
+            ),
+            "contracts": relate(side_a.manifest, side_b.manifest).to_json(),
+        }
+        weights = compare_weights(side_a.manifest, side_b.manifest)
+        draft = Comparison(stage, facts, captures={"a": side_a, "b": side_b})
+        incomplete = summary.incompleteness(side_a, side_b)
+        found = summary.judged(draft, weights, incomplete=incomplete)
+        body = {**facts, **found, "weights_detail": weights.to_json(), **summary.FIXED}
+        write_summary(stage, {key: body[key] for key in (*found, *(body.keys() - found.keys()))})
+    return open_comparison(target)
+
+
+def _silent(_stage: str) -> None:
+    pass
+
+
+def _opened(capture: CaptureLike) -> Capture:
+    return capture if isinstance(capture, Capture) else open_capture(capture)
+
+
+def _measured(
+    a: Capture, b: Capture, alignment: Alignment, stage: Path, say: Progress
+) -> tuple[Measured, dict[str, Any]]:
+    rows = alignment.rows
+    row_map = RowMap(
+        a,
+        b,
+        chunk_a=_places(rows, "chunk_a"),
+        offset_a=_places(rows, "offset_a"),
+        chunk_b=_places(rows, "chunk_b"),
+        offset_b=_places(rows, "offset_b"),
+    )
+    num_layers = max(1, _num_layers(a), _num_layers(b))
+    contracts = relate(a.manifest, b.manifest)
+    measurement = Measurement(a, b, rows, row_map, contracts, num_layers=num_layers)
+    measured = measurement.run(stage / LAYERS_NAME, say)
+    row_table(rows, measured, a, b).write_parquet(stage / ROWS_NAME, compression="zstd")
+    layers = {
+        "num_layers": num_layers,
+        "num_rows": rows.height,
+        "columns": [list(column) for column in measurement.layer_columns()],
+    }
+    return measured, layers
+
+
+def _places(rows: pl.DataFrame, name: str) -> np.ndarray:
+    places: np.ndarray = rows[name].fill_null(-1).to_numpy()
+    return places
+
+
+def _num_layers(capture: Capture) -> int:
+    layers = [layer for layer, _ in map(split_site, capture.sites) if layer is not None]
+    return max(capture.manifest.model.num_layers, max(layers, default=-1) + 1)
+
+
+def _tolerance(a: Capture, b: Capture, num_layers: int, profile: str) -> dict[str, Any]:
+    """The chosen profile, and what its budgets are worked out from."""
+    dtypes = {"router_logits": [""], "hidden": [a.manifest.dtype, b.manifest.dtype]}
+    for capture in (a, b):
+        for name, info in capture.manifest.sites.items():
+            site = split_site(name)[1]
+            kind = "router_logits" if site == "router_logits" else "hidden"
+            if site in NUMERIC_SITES:
+                dtypes[kind].append(info.dtype)
+    model = a.manifest.model
+    hidden = [math.prod(i.shape) for n, i in a.manifest.sites.items() if n.endswith("_in")]
+    precision = Precision(
+        num_layers=num_layers,
+        hidden_size=model.hidden_size or max(hidden, default=1),
+        top_k=model.top_k,
+        dtype=coarsest(dtypes["hidden"]),
+        router_dtype=coarsest(dtypes["router_logits"]),
+        log_vocab=math.log(model.vocab_size) if model.vocab_size > 1 else 1.0,
+    )
+    found = budgets(precision, profile)
+    return {
+        "tolerance": {
+            "profile": found.profile,
+            "reason": found.reason,
+            "unit_roundoff": found.roundoff,
+            "kl_gate": found.kl,
+        },
+        "precision": precision.to_json(),
+    }

@@ -1,0 +1,130 @@
+"""How a comparison ends: status, reason and verdict, by rules that are all in this file.
+
+Status
+    not_comparable  a capture is damaged or unfinished, or nothing could be compared
+    diverged        other weights; NaN or Inf on one side alone; an unexplained flip; a jump; an
+    error
+                    above its budget, or a log-probability beyond tolerance, that no explained flip
+                    excuses; a mean KL above the gate over rows that are not excused
+    equal           none of these, over what was compared
+
+Verdict
+    state       the weights differ
+    capture     a side holds NaN or Inf that the other does not
+    semantic    an unexplained flip, or an error that no coarser type explains, or one constant
+    factor precision   the paths run in different types, or the error fits the rounding of a
+    coarser type rounding    within budget, not bit-equal identical   every compared bit agrees
+    alignment   is never reached here: captures that do not align are refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from workbench.comparison.jump import Jump
+from workbench.names import DivergenceClass, Status, Verdict
+
+_COARSER: Final[Mapping[str, str]] = {"fp32": "bf16", "fp16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the rules look at.
+
+    Attributes:
+        incomplete: Why a capture is not whole, "" when both are.
+        num_compared: Rows with anything compared.
+        weights: `equal`, `different` or `unknown`.
+        weights_text: In words.
+        one_sided_nonfinite: Cells with NaN or Inf on one side alone.
+        counts: Cells per class, excused ones left out.
+        jump: The first jump.
+        mean_kl: Over rows that are not excused; None when there is none.
+        kl_gate: Of the profile.
+        same_dtype: Whether both paths run in one type.
+        all_equal: Whether every compared bit and log-probability agrees.
+        fits_coarser: Whether a coarser profile would find nothing.
+    """
+
+    incomplete: str
+    num_compared: int
+    weights: str
+    weights_text: str
+    one_sided_nonfinite: int
+    counts: Mapping[DivergenceClass, int]
+    jump: Jump | None
+    mean_kl: float | None
+    kl_gate: float
+    same_dtype: bool
+    all_equal: bool
+    fits_coarser: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Status, the reason for it in a sentence, and verdict."""
+
+    status: Status
+    reason: str
+    verdict: Verdict
+
+
+def coarser_profile(profile: str) -> str | None:
+    """The profile whose rounding could explain an error that this one does not."""
+    return _COARSER.get(profile)
+
+
+def decide(found: Findings) -> Outcome:
+    """Applies the rules."""
+    reasons = divergences(found)
+    verdict = _verdict(found, diverged=bool(reasons))
+    if found.incomplete:
+        return Outcome(status="not_comparable", reason=found.incomplete, verdict=verdict)
+    if found.num_compared == 0:
+        reason = "no row has anything that both sides recorded"
+        return Outcome(status="not_comparable", reason=reason, verdict="capture")
+    if reasons:
+        return Outcome(status="diverged", reason="; ".join(reasons), verdict=verdict)
+    reason = "every compared bit agrees" if found.all_equal else "every difference is within budget"
+    return Outcome(status="equal", reason=reason, verdict=verdict)
+
+
+def divergences(found: Findings) -> list[str]:
+    """What makes the pair diverge, the most telling first."""
+    reasons = []
+    if found.weights == "different":
+        reasons.append(f"the weights differ: {found.weights_text}")
+    if found.one_sided_nonfinite:
+        reasons.append(f"{found.one_sided_nonfinite} cells are NaN or Inf on one side alone")
+    if (count := found.counts["unexplained_flip"]) > 0:
+        reasons.append(f"{_many(count, 'unexplained router flip')}")
+    if found.jump is not None:
+        place = "" if found.jump.layer is None else f"layer {found.jump.layer} "
+        reasons.append(f"the error enters at {place}{found.jump.site}")
+    if (count := found.counts["rounding"]) > 0:
+        reasons.append(f"{_many(count, 'cell')} above the rounding budget")
+    if (count := found.counts["logprob"]) > 0:
+        reasons.append(f"{_many(count, 'log-probability', 'log-probabilities')} beyond tolerance")
+    if found.mean_kl is not None and found.mean_kl > found.kl_gate:
+        reasons.append(f"mean KL {found.mean_kl:.2e} above {found.kl_gate:.2e} nats")
+    return reasons
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def _verdict(found: Findings, *, diverged: bool) -> Verdict:
+    if found.weights == "different":
+        return "state"
+    if found.one_sided_nonfinite:
+        return "capture"
+    if not diverged:
+        if found.all_equal:
+            return "identical"
+        return "rounding" if found.same_dtype else "precision"
+    if found.counts["unexplained_flip"] or (found.jump is not None and found.jump.constant):
+        return "semantic"
+    return "precision" if found.fits_coarser or not found.same_dtype else "semantic"
