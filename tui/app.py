@@ -1,0 +1,151 @@
+"""The terminal workbench: puts the widgets together, turns keys into actions, shows the new state.
+
+A composition root and nothing more. What an action does is in workbench.view; how something looks
+is in its widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.events import Resize
+from textual.widgets import Static
+
+from tui.commands import ActionProvider
+from tui.footer import Footer
+from tui.grid import Grid
+from tui.help import HelpScreen
+from tui.inspector import Inspector
+from tui.layout import SMALL, layout_for
+from tui.menu import ClassMenu
+from tui.overview import Overview
+from tui.rail import FULL_WIDTH, Rail
+from tui.ruler import Ruler
+from tui.status import Status
+from tui.strip import TokenStrip
+from workbench.address import Address
+from workbench.names import DivergenceClass
+from workbench.view.actions import ACTION_BY_ID, ACTIONS
+from workbench.view.cell_text import cell_text
+from workbench.view.lenses import LENSES
+from workbench.view.model import ViewModel
+from workbench.view.source import Source
+from workbench.view.state import Cell, ViewState
+
+
+class KldiveApp(App[None]):
+    """The workbench over one comparison.
+
+    Args:
+        comparison: An open comparison.
+        at: Where to open; the first divergence when not given.
+    """
+
+    TITLE = "kldive"
+    CSS_PATH = "kldive.tcss"
+    COMMANDS: ClassVar = {ActionProvider}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(action.keys), f"perform('{action.id}')", action.title, id=action.id)
+        for action in ACTIONS
+    ]
+
+    def __init__(self, comparison: Source, *, at: Address | None = None) -> None:
+        super().__init__()
+        self.model = ViewModel(comparison, at=at)
+        self.opened = False
+        self._own: dict[str, Callable[[], object]] = {
+            "class.choose": self._choose_class,
+            "copy.cell": self._copy_cell,
+            "help.show": lambda: self.push_screen(HelpScreen(LENSES[self.model.state.lens])),
+            "palette.show": self.action_command_palette,
+            "quit": self.exit,
+        }
+
+    def compose(self) -> ComposeResult:
+        model = self.model
+        self.grid = Grid(model)
+        self.rail = Rail(model, self.grid)
+        self.ruler = Ruler(model, self.grid)
+        self.overview = Overview(model, self.grid)
+        self.status = Status(model)
+        self.strip = TokenStrip(model)
+        self.inspector = Inspector(model)
+        yield self.status
+        yield self.overview
+        with Container(id="body"):
+            with Container(id="table"):
+                yield self.rail
+                with Container(id="canvas"):
+                    yield self.ruler
+                    yield self.grid
+            yield self.inspector
+        yield self.strip
+        yield Footer("footer")
+        yield Static(SMALL, id="small", markup=False)
+
+    def on_mount(self) -> None:
+        self.run_worker(self.model.warm, thread=True, name="warm")
+
+    def on_resize(self, event: Resize) -> None:
+        layout = layout_for(event.size.width, event.size.height, self.model.num_layers)
+        for name in ("drawer", "compact", "small"):
+            self.screen.set_class(getattr(layout, name), f"-{name}")
+        self.grid.fit_layers = layout.compact
+        self.inspector.styles.height = layout.drawer_height if layout.drawer else "1fr"
+        self.rail.styles.width = self.rail.narrow_width if layout.compact else FULL_WIDTH
+
+    def action_perform(self, action_id: str) -> None:
+        """Bound to every key of the table."""
+        self.perform(action_id)
+
+    def perform(self, action_id: str) -> None:
+        """Carries out an action by id and shows what changed."""
+        if ACTION_BY_ID[action_id].run is None:
+            self._own[action_id]()
+        else:
+            self.show(self.model.act(action_id))
+
+    def show(self, before: ViewState) -> None:
+        """Draws the model's state, given the one that is on the screen."""
+        after = self.model.state
+        if before == after:
+            return
+        self.inspector.set_class(not after.inspector, "-closed")
+        self.grid.show(before)
+        self.rail.show(before)
+        self._follow_grid()
+        for panel in (self.status, self.overview, self.strip, self.inspector):
+            panel.rebuild()
+
+    def _follow_grid(self) -> None:
+        self.ruler.follow()
+        self.rail.follow()
+
+    def on_grid_moved(self) -> None:
+        self._follow_grid()
+        self.overview.rebuild()
+
+    def on_grid_picked(self, event: Grid.Picked) -> None:
+        self.show(self.model.move_to(event.cell))
+
+    def on_overview_picked(self, event: Overview.Picked) -> None:
+        self.show(self.model.move_to(Cell(self.model.state.layer, event.row)))
+
+    def _choose_class(self) -> None:
+        def chosen(klass: DivergenceClass | None) -> None:
+            if klass is not None:
+                self.show(self.model.choose_class(klass))
+
+        self.push_screen(ClassMenu(self.model.class_counts(), self.model.state.klass), chosen)
+
+    def _copy_cell(self) -> None:
+        self.copy_to_clipboard(cell_text(self.model))
+        before = self.model.state
+        message = "copied; a terminal that does not take OSC 52 ignores it"
+        self.model.state = replace(before, message=message)
+        self.show(before)

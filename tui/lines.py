@@ -1,0 +1,62 @@
+"""Widgets drawn line by line from segments, without layout and without markup.
+
+Text from a model goes into segments as it is and is never parsed, so nothing in it can be taken for
+markup. A subclass says what its lines are; `rebuild` draws those that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.styles import BASE
+
+
+class Lines(Widget, can_focus=False):
+    """A widget whose content is a list of lines of segments."""
+
+    fill: Style = BASE
+    """Style of what the lines leave empty."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name)
+        self._lines: list[list[Segment]] = []
+
+    def lines(self, width: int, height: int) -> Iterable[list[Segment]]:
+        """The content for a size in characters; longer lines are cut, missing ones are blank."""
+        raise NotImplementedError
+
+    def rebuild(self) -> None:
+        """Makes the lines anew and draws those that changed."""
+        width, height = self.size
+        if not (width and height):
+            return
+        made = list(self.lines(width, height))[:height]
+        made += [[]] * (height - len(made))
+        before, self._lines = self._lines, made
+        for y, line in enumerate(made):
+            if y >= len(before) or before[y] != line:
+                self.refresh(Region(0, y, width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        # Strips are made here, for drawn lines only: one costs more than comparing a line's segments.
+        line = self._lines[y] if y < len(self._lines) else []
+        return Strip(line).adjust_cell_length(self.size.width, self.fill)
+
+    def on_resize(self) -> None:
+        self._lines = []
+        self.rebuild()
+
+
+def joined(parts: Iterable[list[Segment]], gap: Segment) -> list[Segment]:
+    """Lists of segments in one line, `gap` between them."""
+    line: list[Segment] = []
+    for part in parts:
+        if part:
+            line += [gap, *part] if line else part
+    return line

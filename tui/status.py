@@ -1,0 +1,105 @@
+"""The top of the screen: what is compared, how it is looked at, and the finding in one line."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+
+from tui import styles
+from tui.lines import Lines, joined
+from workbench.view.classes import CLASS_TITLES
+from workbench.view.facts import SideFacts
+from workbench.view.headline import Headline, Tone, headline
+from workbench.view.lenses import LENSES
+from workbench.view.model import ViewModel
+from workbench.view.numbers import count
+from workbench.view.rows import cut, escape
+
+WIDE = 110
+_TONES: dict[Tone, Style] = {
+    "good": styles.GOOD,
+    "finding": styles.BOLD,
+    "plain": styles.BASE,
+    "warning": styles.CHIP_WARNING,
+}
+
+
+class Status(Lines):
+    """Two lines: facts, headline."""
+
+    fill = styles.BAR
+
+    def __init__(self, model: ViewModel) -> None:
+        super().__init__("status")
+        self.model = model
+
+    def lines(self, width: int, height: int) -> list[list[Segment]]:
+        return [self._facts(width), self._headline(width)][:height]
+
+    def _facts(self, width: int) -> list[Segment]:
+        right = self._looking(wide=width >= WIDE)
+        room = width - _length(right)
+        choices = [self._sides(detail) for detail in (2, 1, 0)]
+        left = next((line for line in choices if _length(line) + 2 <= room), choices[-1])
+        return [*left, Segment(" " * max(room - _length(left), 1), styles.BAR), *right]
+
+    def _sides(self, detail: int) -> list[Segment]:
+        """Both sides and the model; less of it with less detail."""
+        facts = self.model.facts
+        parts = [
+            [Segment(" A rollout ", styles.CHIP_A), *_engine(facts.a, detail)],
+            [Segment(" B trainer ", styles.CHIP_B), *_engine(facts.b, detail)],
+            self._warnings(),
+        ]
+        if detail > 1:
+            parts.insert(2, [Segment(cut(_short_name(facts.model), 24), styles.BAR)])
+        return joined(parts, Segment("  ", styles.BAR))
+
+    def _looking(self, *, wide: bool) -> list[Segment]:
+        """Lens, tolerance, class, and where in the class the cursor is."""
+        model, state = self.model, self.model.state
+        lens = LENSES[state.lens]
+        index = model.jumps(state.klass, state.order)
+        before, here = index.place(state.cell)
+        total = count(len(index))
+        parts = [[Segment(f"lens {lens.key} ", styles.BAR_MUTED)] if wide else []]
+        parts[0] += [Segment(lens.title, styles.BAR_BOLD)]
+        if wide:
+            parts.append([Segment(model.facts.tolerance, styles.BAR)])
+        place = f"{count(before + 1)} of {total}" if here else total
+        parts.append(
+            [Segment(f"{CLASS_TITLES[state.klass]} ", styles.BAR_BOLD), Segment(place, styles.BAR)]
+        )
+        return [*joined(parts, Segment(" · ", styles.BAR_MUTED)), Segment(" ", styles.BAR)]
+
+    def _warnings(self) -> list[Segment]:
+        facts = self.model.facts
+        found = []
+        if facts.weights == "different":
+            found.append(Segment(" WEIGHTS DIFFER ", styles.CHIP_WARNING))
+        if facts.rows_compared < facts.rows_expected:
+            text = f" {count(facts.rows_compared)} of {count(facts.rows_expected)} rows "
+            found.append(Segment(text, styles.CHIP_WARNING))
+        return found
+
+    def _headline(self, width: int) -> list[Segment]:
+        found: Headline = headline(self.model)
+        style = _TONES[found.tone]
+        return [
+            Segment(" ", styles.BASE),
+            Segment(cut(found.text, width - 2), style),
+            Segment(" " * width, styles.BASE),
+        ]
+
+
+def _engine(side: SideFacts, detail: int) -> list[Segment]:
+    text = " ".join(filter(None, (side.engine if detail else "", side.dtype)))
+    return [Segment(f" {escape(text)}", styles.BAR_MUTED)]
+
+
+def _short_name(model: str) -> str:
+    return escape(model.rstrip("/").rpartition("/")[2])
+
+
+def _length(line: list[Segment]) -> int:
+    return sum(part.cell_length for part in line)

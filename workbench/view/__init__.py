@@ -1,0 +1,1 @@
+"""The one view-model behind every face. Draws nothing; never imports textual or torch."""

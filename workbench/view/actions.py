@@ -1,0 +1,315 @@
+"""The one table of actions: ids, keys, words for people, and what each does to the state.
+
+Bindings, the help screen, the command palette and the tests are all made from this table. An action
+whose `run` is None belongs to the face (quit, help, menus); everything else is a pure function from
+state to state. Action ids are public and stable.
+
+Keys are plain letters, digits, arrows and the like: no Alt, no control letters that tmux or a
+shell's line editor takes. They are spelled as Textual spells them (`full_stop`, `question_mark`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from workbench.view import transitions as do
+from workbench.view.lenses import LENSES
+
+Group = Literal["move", "find", "show", "keep", "session"]
+
+GROUP_TITLES: Final[dict[Group, str]] = {
+    "move": "Move",
+    "find": "Find divergences",
+    "show": "Change what is shown",
+    "keep": "Keep and share",
+    "session": "Session",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing a person can do.
+
+    Attributes:
+        id: Stable name.
+        keys: Keys that trigger it, in Textual's spelling; the first is the one to advertise.
+        title: A few words, for the footer and the palette.
+        help: One sentence, for the help screen.
+        group: Where the help screen lists it.
+        run: State to state, or None when the face carries it out.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    title: str
+    help: str
+    group: Group
+    run: do.Run | None = None
+
+
+_LENS_ACTIONS = tuple(
+    Action(
+        id=f"lens.{lens.id}",
+        keys=(lens.key,),
+        title=f"Lens: {lens.title}",
+        help=lens.about,
+        group="show",
+        run=do.to_lens(lens.id),
+    )
+    for lens in LENSES.values()
+)
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    Action(
+        id="cursor.left",
+        keys=("h", "left"),
+        title="Previous token",
+        help="One column to the left; when zoomed out, a column is several tokens.",
+        group="move",
+        run=do.by_columns(-1),
+    ),
+    Action(
+        id="cursor.down",
+        keys=("j", "down"),
+        title="Next layer",
+        help="One layer deeper.",
+        group="move",
+        run=do.by_layers(1),
+    ),
+    Action(
+        id="cursor.up",
+        keys=("k", "up"),
+        title="Previous layer",
+        help="One layer back towards the embeddings.",
+        group="move",
+        run=do.by_layers(-1),
+    ),
+    Action(
+        id="cursor.right",
+        keys=("l", "right"),
+        title="Next token",
+        help="One column to the right.",
+        group="move",
+        run=do.by_columns(1),
+    ),
+    Action(
+        id="page.back",
+        keys=("H", "pageup"),
+        title="Page back",
+        help="One screen of tokens back.",
+        group="move",
+        run=do.by_pages(-1),
+    ),
+    Action(
+        id="page.forward",
+        keys=("L", "pagedown"),
+        title="Page forward",
+        help="One screen of tokens forward.",
+        group="move",
+        run=do.by_pages(1),
+    ),
+    Action(
+        id="token.first",
+        keys=("home",),
+        title="First token",
+        help="The first token of the comparison.",
+        group="move",
+        run=do.to_row(0),
+    ),
+    Action(
+        id="token.last",
+        keys=("end",),
+        title="Last token",
+        help="The last token of the comparison.",
+        group="move",
+        run=do.to_row(-1),
+    ),
+    Action(
+        id="layer.first",
+        keys=("g",),
+        title="First layer",
+        help="The first layer.",
+        group="move",
+        run=do.to_layer(0),
+    ),
+    Action(
+        id="layer.last",
+        keys=("G",),
+        title="Last layer",
+        help="The last layer.",
+        group="move",
+        run=do.to_layer(-1),
+    ),
+    Action(
+        id="jump.next",
+        keys=("n",),
+        title="Next divergence",
+        help="The next divergence of the current class, in scan order.",
+        group="find",
+        run=do.jump_next,
+    ),
+    Action(
+        id="jump.previous",
+        keys=("N",),
+        title="Previous divergence",
+        help="The previous divergence of the current class.",
+        group="find",
+        run=do.jump_previous,
+    ),
+    Action(
+        id="jump.first",
+        keys=("f",),
+        title="First divergence, then next class",
+        help="The first divergence of the class; pressed there, the first of the next class.",
+        group="find",
+        run=do.jump_first,
+    ),
+    Action(
+        id="class.choose",
+        keys=("c",),
+        title="Choose the class",
+        help="What counts as a divergence, with the number of each.",
+        group="find",
+    ),
+    Action(
+        id="order.toggle",
+        keys=("o",),
+        title="Scan order",
+        help="Scan token by token (decoding) or layer by layer (prefill).",
+        group="find",
+        run=do.toggle_order,
+    ),
+    *_LENS_ACTIONS,
+    Action(
+        id="site.next",
+        keys=("full_stop",),
+        title="Next site",
+        help="The next recorded site within the layer, in execution order.",
+        group="show",
+        run=do.by_sites(1),
+    ),
+    Action(
+        id="site.previous",
+        keys=("comma",),
+        title="Previous site",
+        help="The previous recorded site within the layer.",
+        group="show",
+        run=do.by_sites(-1),
+    ),
+    Action(
+        id="zoom.in",
+        keys=("z",),
+        title="Zoom in",
+        help="Closer: fewer tokens, at last with their text above.",
+        group="show",
+        run=do.by_zoom(-1),
+    ),
+    Action(
+        id="zoom.out",
+        keys=("Z",),
+        title="Zoom out",
+        help="Further: two layers per line, then several tokens per column; the worst one shows.",
+        group="show",
+        run=do.by_zoom(1),
+    ),
+    Action(
+        id="zoom.fit",
+        keys=("0",),
+        title="Fit all tokens",
+        help="The closest zoom at which every token is on the screen.",
+        group="show",
+        run=do.zoom_to_fit,
+    ),
+    Action(
+        id="inspector.toggle",
+        keys=("i",),
+        title="Inspector",
+        help="Open or close the inspector.",
+        group="show",
+        run=do.toggle_inspector,
+    ),
+    Action(
+        id="pin.set",
+        keys=("p",),
+        title="Pin this cell",
+        help="Keep this cell as reference; the overview shows it.",
+        group="keep",
+        run=do.pin_here,
+    ),
+    Action(
+        id="pin.clear",
+        keys=("P",),
+        title="Clear the pin",
+        help="Remove the pin.",
+        group="keep",
+        run=do.clear_pin,
+    ),
+    Action(
+        id="mark.toggle",
+        keys=("m",),
+        title="Bookmark this cell",
+        help="Set or remove a bookmark; the overview shows them.",
+        group="keep",
+        run=do.toggle_mark,
+    ),
+    Action(
+        id="copy.cell",
+        keys=("y",),
+        title="Copy this cell as text",
+        help="Everything the inspector says about this cell, to the clipboard (OSC 52).",
+        group="keep",
+    ),
+    Action(
+        id="help.show",
+        keys=("question_mark", "f1"),
+        title="Help",
+        help="Keys, levels and words.",
+        group="session",
+    ),
+    Action(
+        id="palette.show",
+        keys=("ctrl+p",),
+        title="All commands",
+        help="Every action by name, with its key.",
+        group="session",
+    ),
+    Action(
+        id="back",
+        keys=("escape",),
+        title="Back",
+        help="One level back: closes a menu or clears a message.",
+        group="session",
+        run=do.go_back,
+    ),
+    Action(
+        id="quit",
+        keys=("q", "ctrl+q"),
+        title="Quit",
+        help="Leave; the last address is printed so that you can come back to it.",
+        group="session",
+    ),
+)
+
+ACTION_BY_ID: Final[dict[str, Action]] = {action.id: action for action in ACTIONS}
+
+_KEY_NAMES: Final = {
+    "full_stop": ".",
+    "comma": ",",
+    "question_mark": "?",
+    "left": "←",
+    "right": "→",
+    "up": "↑",
+    "down": "↓",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "home": "Home",
+    "end": "End",
+    "escape": "Esc",
+    "f1": "F1",
+}
+
+
+def key_name(key: str) -> str:
+    """A key as it is printed on a keyboard."""
+    return _KEY_NAMES.get(key, key)

@@ -1,0 +1,224 @@
+"""Reading facts out of a comparison: what it is as a whole, and everything about one cell.
+
+The only module of the view that touches columns by name besides the lenses. A vector that cannot be
+read any more (a capture was moved) leaves its numbers empty and says why; it does not end the
+session.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from workbench.address import Address
+from workbench.errors import CaptureError
+from workbench.names import DEFAULT_CLASS_ORDER, LAYER_SITES, DivergenceClass
+from workbench.view import inspector
+from workbench.view.inspector import (
+    CellFacts,
+    LogprobFacts,
+    RouterFacts,
+    SiteDifference,
+    TokenFacts,
+)
+from workbench.view.lenses import layer_kinds
+from workbench.view.source import Source
+from workbench.view.state import Cell
+
+Metrics = Mapping[str, float | int | bool | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFacts:
+    """One side in a few words."""
+
+    engine: str
+    version: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonFacts:
+    """What a comparison is, for titles and status lines.
+
+    Attributes:
+        status, verdict, reason: As in the summary; empty when it does not say.
+        weights: `equal`, `different` or `unknown`.
+        rows_compared, rows_expected: Coverage.
+        tolerance: Name of the tolerance profile.
+        kinds: `moe` or `dense` per layer.
+        first_rows: Row of the first divergence of each class that has one.
+    """
+
+    a: SideFacts
+    b: SideFacts
+    model: str
+    status: str
+    verdict: str
+    reason: str
+    weights: str
+    rows_compared: int
+    rows_expected: int
+    tolerance: str
+    kinds: tuple[str, ...]
+    first_rows: Mapping[DivergenceClass, int]
+
+    def layer_kind(self, layer: int) -> str:
+        """`moe`, `dense`, or empty when the captures did not say."""
+        return self.kinds[layer] if layer < len(self.kinds) else ""
+
+
+def comparison_facts(source: Source) -> ComparisonFacts:
+    """The facts of a whole comparison."""
+    summary = source.summary
+    rows = summary["rows"]
+    return ComparisonFacts(
+        a=_side(summary["a"]),
+        b=_side(summary["b"]),
+        model=str(summary["a"]["model"].get("id") or ""),
+        status=str(summary["status"]),
+        verdict=str(summary.get("verdict") or ""),
+        reason=str(summary.get("reason") or ""),
+        weights=str(summary.get("weights") or "unknown"),
+        rows_compared=int(rows["compared"]),
+        rows_expected=int(rows["expected"]),
+        tolerance=source.budgets().profile,
+        kinds=layer_kinds(source),
+        first_rows=_first_rows(source),
+    )
+
+
+def _first_rows(source: Source) -> dict[DivergenceClass, int]:
+    found: dict[DivergenceClass, int] = {}
+    for klass in DEFAULT_CLASS_ORDER:
+        entry = source.summary["first"].get(klass)
+        if entry is None:
+            continue
+        here = (pl.col("request") == entry["request"]) & (pl.col("position") == entry["position"])
+        rows = source.rows.with_row_index("index").filter(here)["index"]
+        if len(rows):
+            found[klass] = int(rows[0])
+    return found
+
+
+def _side(facts: Mapping[str, Any]) -> SideFacts:
+    return SideFacts(
+        engine=str(facts.get("engine") or ""),
+        version=str(facts.get("version") or ""),
+        dtype=str(facts.get("dtype") or ""),
+    )
+
+
+def recorded_sites(source: Source) -> tuple[str, ...]:
+    """Layer sites with at least one measured cell, in execution order."""
+    return tuple(
+        site
+        for site in LAYER_SITES
+        if source.has_column("topk.set_equal" if site == "topk_ids" else f"{site}.rel_l2")
+    )
+
+
+def cell_facts(source: Source, cell: Cell, site: str, sites: tuple[str, ...]) -> CellFacts:
+    """Everything about a cell.
+
+    Args:
+        source: The comparison.
+        cell: Which cell.
+        site: The site in focus.
+        sites: The recorded layer sites.
+    """
+    row = source.rows.row(cell.row, named=True)
+    line = source.metrics(cell.layer, cell.row)
+    try:
+        router, problem = _router(source, cell, line), ""
+    except CaptureError as error:
+        router, problem = None, error.what
+    kinds = layer_kinds(source)
+    profile_site = "topk_weights" if site == "topk_ids" else site
+    return CellFacts(
+        address=str(Address(layer=cell.layer, row=cell.row)),
+        layer=cell.layer,
+        layer_kind=kinds[cell.layer] if cell.layer < len(kinds) else "",
+        token=TokenFacts(
+            row=cell.row,
+            request=str(row["request"]),
+            position=row["position"],
+            token_id=row["token_id"],
+            text=row["text"] or "",
+            phase=row["phase"] or "",
+            modality=row["modality"] or "",
+            state_a=row["state_a"] or "",
+            state_b=row["state_b"] or "",
+        ),
+        router=router,
+        problem=problem,
+        sites=tuple(_difference(line, name) for name in sites),
+        site=site,
+        logprob=LogprobFacts(
+            a=row["logprob_a"],
+            b=row["logprob_b"],
+            dlogp=row["dlogp"],
+            rank_a=row["rank_a"],
+            rank_b=row["rank_b"],
+            kl=row["kl_exact"],
+        ),
+        profile_site=profile_site,
+        profile_L=_profile(source, cell.row, profile_site),
+    )
+
+
+def _router(source: Source, cell: Cell, line: Metrics) -> RouterFacts | None:
+    if line.get("topk.set_equal") is None:
+        return None
+    ids = source.cell(cell.layer, cell.row, "topk_ids")
+    gates = source.cell(cell.layer, cell.row, "topk_weights")
+    logits = source.cell(cell.layer, cell.row, "router_logits")
+    experts = inspector.match_experts(ids.a, ids.b, gates.a, gates.b, logits.a, logits.b)
+    explained = line["topk.explained"]
+    return RouterFacts(
+        experts=experts,
+        num_flips=int(line["topk.num_flips"] or 0),
+        same_order=bool(line["topk.order_equal"]),
+        margin_a=inspector.margin(
+            line["topk.margin_a"], logits.a, [e.expert for e in experts if e.on != "B"]
+        ),
+        margin_b=inspector.margin(
+            line["topk.margin_b"], logits.b, [e.expert for e in experts if e.on != "A"]
+        ),
+        explained=None if explained is None else bool(explained),
+        needed=line["topk.needed"],
+        bound=line["topk.bound"],
+    )
+
+
+def _difference(line: Metrics, site: str) -> SiteDifference:
+    equal = line.get("topk.set_equal" if site == "topk_ids" else f"{site}.bit_equal")
+    return SiteDifference(
+        site=site,
+        max_abs=line.get(f"{site}.max_abs"),
+        rel_l2=line.get(f"{site}.rel_l2"),
+        cosine=line.get(f"{site}.cosine"),
+        max_ulp=line.get(f"{site}.max_ulp"),
+        bit_equal=None if equal is None else bool(equal),
+        nonfinite_a=int(line.get(f"{site}.nonfinite_a") or 0),
+        nonfinite_b=int(line.get(f"{site}.nonfinite_b") or 0),
+    )
+
+
+def _profile(source: Source, row: int, site: str) -> tuple[float | None, ...]:
+    name = f"{site}.rel_l2"
+    if not source.has_column(name):
+        return (None,) * source.num_layers
+    values_L = source.column(name)[:, row].tolist()
+    counts_L = (
+        source.column(f"{site}.nonfinite_a")[:, row] + source.column(f"{site}.nonfinite_b")[:, row]
+    )
+    # A missing value reads as NaN; a NaN that was measured has non-finite numbers beside it.
+    return tuple(
+        math.nan if count else None if math.isnan(value) else value
+        for value, count in zip(values_L, counts_L.tolist(), strict=True)
+    )

@@ -1,0 +1,142 @@
+"""The finding in one line: what the cursor's cell shows, or that there is nothing to show.
+
+Plain text for any face. Everything is said from A (rollout) to B (trainer); differences are A minus
+B.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from workbench.names import DivergenceClass
+from workbench.view.classes import CLASS_TITLES
+from workbench.view.inspector import CellFacts, RouterFacts
+from workbench.view.numbers import count, fixed, short, signed
+from workbench.view.rows import quote
+
+if TYPE_CHECKING:
+    from workbench.view.model import ViewModel
+
+Tone = Literal["good", "finding", "plain", "warning"]
+MAX_IDS = 4
+
+
+class Headline(NamedTuple):
+    """One line and how it is meant."""
+
+    text: str
+    tone: Tone
+
+
+def headline(model: ViewModel) -> Headline:
+    """The line for the current state."""
+    facts = model.facts
+    if model.state.message:
+        return Headline(model.state.message, "plain")
+    if not model.num_rows:
+        return Headline(f"no rows to compare{_because(facts.reason)}", "warning")
+    if facts.status == "not_comparable":
+        return Headline(f"not comparable{_because(facts.reason)}", "warning")
+    if not facts.first_rows:
+        return _nothing_found(model)
+    return _at_cursor(model)
+
+
+def _nothing_found(model: ViewModel) -> Headline:
+    cells = count(model.num_layers * model.num_rows)
+    if model.facts.status == "equal":
+        text = f"identical: 0 of {cells} cells differ in any recorded bit, nor any log-probability"
+        return Headline(text, "good")
+    return Headline(f"no divergence of any class{_because(model.facts.reason)}", "warning")
+
+
+def _at_cursor(model: ViewModel) -> Headline:
+    state, klass = model.state, model.state.klass
+    index = model.jumps(klass, state.order)
+    before, here = index.place(state.cell)
+    facts = model.cell_facts()
+    where = f"{facts.address} {quote(facts.token.text, 16)}"
+    title = CLASS_TITLES[klass]
+    if not here:
+        ahead = len(index) - before
+        hint = f"n: {count(ahead)} ahead" if ahead else "N: back to the last"
+        return Headline(f"{where}: no {title} here · {hint}", "plain")
+    ordinal = (
+        f"first {title}" if before == 0 else f"{title} {count(before + 1)} of {count(len(index))}"
+    )
+    text = f"{ordinal}: {where} · {_detail(klass, facts)}"
+    if set(model.facts.first_rows) == {"bit"}:
+        cells = count(model.num_layers * model.num_rows)
+        differ = f"{count(len(index))} of {cells} cells differ in bits"
+        text = f"within rounding, no flip: {differ} · {text}"
+        return Headline(text, "good")
+    return Headline(text, "finding")
+
+
+def _detail(klass: DivergenceClass, facts: CellFacts) -> str:
+    if klass in ("flip", "unexplained_flip") and facts.router is not None:
+        flip = flip_text(facts.router)
+        return flip if klass == "unexplained_flip" else f"{flip} · {explained_word(facts.router)}"
+    if klass == "logprob":
+        logprob = facts.logprob
+        return (
+            f"logp A {fixed(logprob.a)}  B {fixed(logprob.b)} · "
+            f"dlogp {signed(logprob.dlogp)} (A − B)"
+        )
+    found = next((site for site in facts.sites if site.site == facts.site), None)
+    if found is None or not found.known:
+        return f"{facts.site}: not recorded here"
+    if found.nonfinite_a or found.nonfinite_b:
+        return (
+            f"{facts.site}: NaN or Inf in {_nonfinite_sides(found.nonfinite_a, found.nonfinite_b)}"
+        )
+    return f"{facts.site}: rel L2 {short(found.rel_l2)} · max |A − B| {short(found.max_abs)}"
+
+
+def flip_text(router: RouterFacts) -> str:
+    """Who is selected where, the gap, and whether it is explained."""
+    only_a = [row.expert for row in router.experts if row.on == "A"]
+    only_b = [row.expert for row in router.experts if row.on == "B"]
+    both = [row.expert for row in router.experts if row.on == "both"]
+    if len(both) + len(only_a) <= MAX_IDS:
+        sides = f"experts A {_ids([*both, *only_a])} B {_ids([*both, *only_b])}"
+    else:
+        sides = f"experts only A {_ids(only_a)} only B {_ids(only_b)}"
+    gap = min(
+        (m.gap for m in (router.margin_a, router.margin_b) if m.gap is not None), default=None
+    )
+    return f"{sides} · margin {short(gap, 1)}"
+
+
+def explained_word(router: RouterFacts) -> str:
+    """`explained`, `UNEXPLAINED` or `not judged`."""
+    if router.explained is None:
+        return "not judged"
+    return "explained" if router.explained else "UNEXPLAINED"
+
+
+def _ids(experts: list[int]) -> str:
+    return "{" + ",".join(map(str, experts)) + "}"
+
+
+def _nonfinite_sides(count_a: int, count_b: int) -> str:
+    sides = [f"{side} ({found})" for side, found in (("A", count_a), ("B", count_b)) if found]
+    return " and ".join(sides)
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def absence(facts: CellFacts) -> str:
+    """Why there is nothing to compare at a cell, in one line."""
+    words = {
+        "cached": "served from the prefix cache, not computed",
+        "sampled": "sampled last, never fed back",
+    }
+    for side, state in (("A", facts.token.state_a), ("B", facts.token.state_b)):
+        if state in words:
+            return f"{side}: {words[state]}"
+    if facts.layer_kind == "dense":
+        return "dense layer: no router"
+    return "not recorded on both sides"

@@ -1,0 +1,257 @@
+"""The view-model: one comparison, one state, and the grids and indexes built from them once.
+
+Renders nothing and knows no widget. Faces read it, and change it only through `act`. Grids and jump
+indexes are built when first asked for and kept; `warm` builds them ahead of time, from any thread.
+
+Axes: L layer, T row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import RLock
+
+import numpy as np
+
+from workbench.address import Address
+from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES, DivergenceClass
+from workbench.view import geometry
+from workbench.view.actions import ACTION_BY_ID
+from workbench.view.facts import cell_facts, comparison_facts, recorded_sites
+from workbench.view.geometry import Geometry, Viewport
+from workbench.view.headline import absence
+from workbench.view.inspector import CellFacts
+from workbench.view.jumps import JumpIndex, count_between, rows_by_layer
+from workbench.view.lenses import LENSES, lens_codes, lens_of_site
+from workbench.view.palette import ABSENT, EQUAL
+from workbench.view.rows import text_width
+from workbench.view.source import Source
+from workbench.view.state import Cell, LensId, Order, ViewState
+from workbench.view.tiles import Pyramid
+from workbench.view.transitions import choose_class, go
+
+
+class ViewModel:
+    """State and facts behind a face.
+
+    Args:
+        source: The comparison.
+        at: Where to open; the first divergence of the default class when not given.
+
+    Attributes:
+        source: The comparison.
+        state: What is shown; replaced by `act`, never changed in place.
+        viewport: What the face can show of the grid; the face keeps it up to date.
+        facts: What the comparison is, for titles and status lines.
+        sites: Short names of the recorded layer sites, in execution order.
+    """
+
+    def __init__(self, source: Source, *, at: Address | None = None) -> None:
+        # A background thread warms the caches, and a comparison's own cache is not made for two.
+        self._lock = RLock()
+        self.source = source
+        self.num_layers = source.num_layers
+        self.num_rows = source.num_rows
+        self.facts = comparison_facts(source)
+        self.sites = recorded_sites(source)
+        self._pyramids: dict[LensId, Pyramid] = {}
+        self._facts_of: tuple[Cell, str] | None = None
+        self._facts_here: CellFacts
+        self._worst: dict[LensId, np.ndarray] = {}
+        self._jumps: dict[tuple[DivergenceClass, Order], JumpIndex] = {}
+        self._layer_rows: dict[DivergenceClass, list[np.ndarray]] = {}
+        self._texts = source.rows["text"]
+        self._request_starts = _request_starts(source)
+        self.token_width = text_width(self._texts.to_list())
+        self.viewport = Viewport()
+        self.state = self._opening_state(at)
+
+    def act(self, action_id: str) -> ViewState:
+        """Carries out an action and returns the state before it.
+
+        Raises:
+            KeyError: There is no such action, or the face has to carry it out.
+        """
+        before = self.state
+        run = ACTION_BY_ID[action_id].run
+        if run is None:
+            raise KeyError(f"{action_id} belongs to the face")
+        self.state = run(replace(before, message=""), self)
+        return before
+
+    def choose_class(self, klass: DivergenceClass) -> ViewState:
+        """Looks for another class from now on; returns the state before."""
+        before = self.state
+        self.state = choose_class(replace(before, message=""), self, klass)
+        return before
+
+    def move_to(self, cell: Cell) -> ViewState:
+        """Puts the cursor on a cell; returns the state before."""
+        before = self.state
+        self.state = go(replace(before, message=""), cell, self)
+        return before
+
+    def resize(self, viewport: Viewport, *, opening: bool = False) -> None:
+        """Tells what can be seen; `opening` also chooses the zoom that suits it."""
+        self.viewport = viewport
+        if opening:
+            zoom = geometry.opening_zoom(
+                num_layers=self.num_layers,
+                num_rows=self.num_rows,
+                token_width=self.token_width,
+                viewport=viewport,
+            )
+            self.state = replace(self.state, zoom=zoom)
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where each cell lies at the current zoom."""
+        return geometry.plan(
+            num_layers=self.num_layers,
+            num_rows=self.num_rows,
+            zoom=self.state.zoom,
+            token_width=self.token_width,
+            viewport=self.viewport,
+        )
+
+    @property
+    def page_rows(self) -> int:
+        """Rows of the comparison in one screen."""
+        layout = self.geometry
+        if layout.wrapped:
+            bands = max(1, (self.viewport.lines + 1) // layout.band_height)
+            return bands * layout.band_columns * layout.rows_per_column
+        return max(1, self.viewport.columns // layout.cell_width) * layout.rows_per_column
+
+    def fitting_zoom(self, *, at_least: int = 0) -> int:
+        """The closest zoom that shows every token, or `at_least` when that is further out."""
+        fit = geometry.fitting_zoom(
+            num_layers=self.num_layers,
+            num_rows=self.num_rows,
+            token_width=self.token_width,
+            viewport=self.viewport,
+        )
+        return max(fit, at_least)
+
+    def codes(self, lens: LensId | None = None, step: int = 0) -> np.ndarray:
+        """Grid of codes with 2**step rows per column, uint8 (L, ceil(T / 2**step))."""
+        with self._lock:
+            wanted = lens or self.state.lens
+            pyramid = self._pyramids.get(wanted)
+            if pyramid is None:
+                pyramid = self._pyramids[wanted] = Pyramid(lens_codes(self.source, wanted))
+            return pyramid.at(step)
+
+    def jumps(self, klass: DivergenceClass, order: Order) -> JumpIndex:
+        """The index of a class in a scan order."""
+        with self._lock:
+            index = self._jumps.get((klass, order))
+            if index is None:
+                index = self._jumps[klass, order] = JumpIndex(self.source.class_mask(klass), order)
+            return index
+
+    def count_in_layer(self, layer: int, start: int, stop: int) -> int:
+        """Divergent rows of the current class at a layer, start <= row < stop."""
+        klass = self.state.klass
+        with self._lock:
+            rows = self._layer_rows.get(klass)
+            if rows is None:
+                rows = self._layer_rows[klass] = rows_by_layer(self.source.class_mask(klass))
+        return count_between(rows[layer], start, stop)
+
+    def class_counts(self) -> dict[DivergenceClass, int]:
+        """Cells of each class."""
+        return {klass: len(self.jumps(klass, self.state.order)) for klass in DEFAULT_CLASS_ORDER}
+
+    def warm(self) -> None:
+        """Builds every grid and index that a key could ask for."""
+        for lens in LENSES:
+            self.codes(lens)
+        for klass in DIVERGENCE_CLASSES:
+            self.jumps(klass, "token")
+
+    def cell_facts(self, cell: Cell | None = None) -> CellFacts:
+        """Everything about a cell, the cursor's when not given."""
+        here = cell or self.state.cell
+        key = (here, self.state.site)
+        with self._lock:
+            if self._facts_of != key:
+                self._facts_here = cell_facts(self.source, here, self.state.site, self.sites)
+                self._facts_of = key
+            return self._facts_here
+
+    def meaning(self) -> tuple[int, str]:
+        """Code of the cursor's cell under the current lens, and what it means in words."""
+        code = int(self.codes()[self.state.layer, self.state.row])
+        if code == ABSENT:
+            return code, absence(self.cell_facts())
+        return code, LENSES[self.state.lens].legend[code - EQUAL]
+
+    def text(self, row: int) -> str:
+        """A row's raw token text."""
+        return self._texts[row] or ""
+
+    def request(self, row: int) -> str:
+        """Name of the request that a row belongs to."""
+        return str(self.source.rows["request"][row])
+
+    def request_rows(self, row: int) -> tuple[int, int]:
+        """First row and the row after the last of the request that a row belongs to."""
+        place = self.request_index(row)
+        stops = (*self._request_starts[1:], self.num_rows)
+        return int(self._request_starts[place]), int(stops[place])
+
+    def address(self, cell: Cell | None = None) -> str:
+        """A cell as people write it, with the site in focus when it is the cursor."""
+        here = cell or self.state.cell
+        site = self.state.site if cell is None else None
+        return str(Address(layer=here.layer, row=here.row, site=site))
+
+    def lens_and_site_of(self, klass: DivergenceClass, cell: Cell) -> tuple[LensId, str]:
+        """The lens that shows a class at a cell, and the first layer site of the class there."""
+        found = self.source.sites_at(klass, cell.layer, cell.row)
+        if not found:
+            return "combined", "mlp_out"
+        lens = lens_of_site(found[0])
+        return lens, next((site for site in found if site in self.sites), LENSES[lens].site)
+
+    def worst_code(self, first_layer: int, stop_layer: int, first_row: int, stop_row: int) -> int:
+        """The largest code of a window."""
+        whole = (first_row, stop_row) == (0, self.num_rows)
+        if whole:
+            worst_L = self._worst_of_layers(self.state.lens)
+            return int(worst_L[first_layer:stop_layer].max(initial=0))
+        window = self.codes()[first_layer:stop_layer, first_row:stop_row]
+        return int(window.max(initial=0))
+
+    def _worst_of_layers(self, lens: LensId) -> np.ndarray:
+        worst_L = self._worst.get(lens)
+        if worst_L is None:
+            worst_L = self._worst[lens] = self.codes(lens).max(axis=1, initial=0)
+        return worst_L
+
+    def request_index(self, row: int) -> int:
+        """Which request a row belongs to, counted from 0."""
+        return int(np.searchsorted(self._request_starts, row, side="right")) - 1
+
+    def _opening_state(self, at: Address | None) -> ViewState:
+        state = ViewState(tolerance=self.facts.tolerance)
+        for klass in DEFAULT_CLASS_ORDER:
+            if klass in self.facts.first_rows and len(self.jumps(klass, state.order)):
+                state = choose_class(state, self, klass)
+                break
+        if at is not None:
+            layer = state.layer if at.layer is None else at.layer
+            row = state.row if at.row is None else at.row
+            state = go(state, Cell(layer, row), self)
+            state = replace(state, site=at.site) if at.site in self.sites else state
+        return state
+
+
+def _request_starts(source: Source) -> np.ndarray:
+    """First row of each run of equal request names, int64."""
+    requests = source.rows["request"]
+    if not len(requests):
+        return np.zeros(1, np.int64)
+    changed = (requests != requests.shift(1)).fill_null(True).to_numpy()
+    return np.flatnonzero(changed)

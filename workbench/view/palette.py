@@ -1,0 +1,101 @@
+"""Colours and glyphs of severity, and the contrast arithmetic that keeps them readable.
+
+Owns the look of the seven levels in every face. The ramp is cividis: rising in lightness and
+distinct under the common colour deficiencies. Each level also has its own glyph, so colour is never
+the only signal.
+
+Grids hold **codes**, ordered so that the maximum of several cells is what their pooled cell must
+show: 0 is absent (by design there is nothing to compare; drawn apart from equal), 1 to 7 are levels
+0 to 6. Stdlib only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+NUM_CODES: Final = 8
+ABSENT: Final = 0
+EQUAL: Final = 1
+
+BACKGROUND: Final = "#10131a"
+PANEL: Final = "#171b24"
+RAISED: Final = "#222835"
+RULE: Final = "#39414f"
+TEXT: Final = "#e6e8ec"
+MUTED: Final = "#98a1b0"
+ACCENT: Final = "#ffffff"
+GOOD: Final = "#7fd1ae"
+
+SIDE_A_FILL: Final = "#0072b2"
+SIDE_B_FILL: Final = "#e69f00"
+SIDE_A_TEXT: Final = "#56b4e9"
+"""Sky blue of the same Okabe-Ito family: the fill's blue is too dark to read as text."""
+SIDE_B_TEXT: Final = "#e69f00"
+
+RAMP: Final = ("#00224e", "#2a3f6d", "#575d6d", "#7d7c78", "#a59c74", "#d2c060", "#fee838")
+"""Cividis stops of levels 0 to 6."""
+LEVEL_GLYPHS: Final = ("·", "~", "-", "=", "#", "!", "×")
+ABSENT_GLYPH: Final = "/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a code is drawn.
+
+    Attributes:
+        fill: Colour of the cell.
+        text: Colour of anything written on it; contrast with `fill` is at least 4.5.
+        glyph: One-column character that stands for the code without colour.
+    """
+
+    fill: str
+    text: str
+    glyph: str
+
+
+def relative_luminance(colour: str) -> float:
+    """WCAG 2 relative luminance of `#rrggbb`, 0 (black) to 1 (white)."""
+
+    def linear(channel: int) -> float:
+        value = channel / 255
+        return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
+
+
+def contrast(colour_a: str, colour_b: str) -> float:
+    """WCAG 2 contrast ratio of two colours, 1 (equal) to 21.
+
+    >>> round(contrast("#000000", "#ffffff"))
+    21
+    """
+    dark, light = sorted((relative_luminance(colour_a), relative_luminance(colour_b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def text_on(fill: str) -> str:
+    """Black or white, whichever reads better on `fill`."""
+    return max("#000000", "#ffffff", key=lambda colour: contrast(colour, fill))
+
+
+def code_of_level(level: int) -> int:
+    """The code of a level 0 to 6."""
+    return level + 1
+
+
+def _looks() -> tuple[Look, ...]:
+    # What is equal should not draw the eye: it takes the background.
+    equal = Look(fill=BACKGROUND, text="#818a99", glyph=LEVEL_GLYPHS[0])
+    absent = Look(fill="#262a33", text=MUTED, glyph=ABSENT_GLYPH)
+    rest = (
+        Look(fill=fill, text=text_on(fill), glyph=glyph)
+        for fill, glyph in zip(RAMP[1:], LEVEL_GLYPHS[1:], strict=True)
+    )
+    return (absent, equal, *rest)
+
+
+LOOKS: Final = _looks()
+"""The look of codes 0 to 7."""
+GLYPHS: Final = tuple(look.glyph for look in LOOKS)

@@ -1,0 +1,71 @@
+"""What the view asks of a comparison, so that tests can stand in a small one. No I/O here.
+
+Axes: L layer, T row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from workbench.comparison.tolerance import Budgets
+from workbench.names import DivergenceClass
+
+
+class Pair(Protocol):
+    """Both sides' arrays of one cell; None where a side does not have it."""
+
+    @property
+    def a(self) -> np.ndarray | None:
+        """Side A (rollout)."""
+
+    @property
+    def b(self) -> np.ndarray | None:
+        """Side B (trainer)."""
+
+
+class Source(Protocol):
+    """The part of `workbench.comparison.result.Comparison` that the view reads."""
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The content of `comparison.json`."""
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """One line per row."""
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+
+    @property
+    def num_rows(self) -> int:
+        """T."""
+
+    def has_column(self, name: str) -> bool:
+        """Whether a metric was measured anywhere."""
+
+    def column(self, name: str) -> np.ndarray:
+        """A metric per cell, shape (L, T)."""
+
+    def missing(self, name: str) -> np.ndarray:
+        """Where a metric has no value, bool (L, T)."""
+
+    def metrics(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        """Every metric of one cell, None where missing."""
+
+    def cell(self, layer: int, row: int, site: str) -> Pair:
+        """Both sides' stored vectors at one cell."""
+
+    def budgets(self) -> Budgets:
+        """Rounding budgets of the profile that the comparison was made with."""
+
+    def class_mask(self, klass: DivergenceClass) -> np.ndarray:
+        """Which cells belong to a class, bool, shape (L, T)."""
+
+    def sites_at(self, klass: DivergenceClass, layer: int, row: int) -> list[str]:
+        """Sites of a cell that belong to a class, in execution order."""
