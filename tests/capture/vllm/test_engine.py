@@ -53,7 +53,9 @@ def test_recording_changes_no_token_and_no_bit_of_a_logprob(llm: Any, mixed: Pat
         rows = of_request(mixed, name).filter(pl.col("phase") == "generated")
         answer = output.outputs[0]
         assert rows["token_id"].to_list() == list(answer.token_ids)
-        plain = [entry[t].logprob for t, entry in zip(answer.token_ids, answer.logprobs, strict=True)]
+        plain = [
+            entry[t].logprob for t, entry in zip(answer.token_ids, answer.logprobs, strict=True)
+        ]
         assert rows["logprob"].to_list() == plain
 
 
@@ -76,8 +78,10 @@ def test_long_prompts_were_spread_over_several_steps(mixed: Path) -> None:
     tokens = open_capture(mixed).tokens
     computed = tokens.filter(pl.col("state") == "computed")
     assert computed.group_by("step").len()["len"].max() <= TOKEN_BUDGET  # type: ignore[operator]
-    steps = computed.filter(pl.col("phase") == "prompt").group_by("request").agg(
-        pl.col("step").n_unique()
+    steps = (
+        computed.filter(pl.col("phase") == "prompt")
+        .group_by("request")
+        .agg(pl.col("step").n_unique())
     )
     assert (steps["step"] > 1).any()
 
@@ -162,7 +166,9 @@ def test_vocabulary_padding_is_not_recorded(runner: Any, mixed: Path) -> None:
 
 def test_prompt_rows_have_no_logprob_unless_asked_for(llm: Any, tmp_path: Path) -> None:
     requests = random_requests(3, seed=2, low=45)
-    plain = record_requests(llm, requests, tmp_path / "plain", settings=RolloutSettings(max_tokens=2))
+    plain = record_requests(
+        llm, requests, tmp_path / "plain", settings=RolloutSettings(max_tokens=2)
+    )
     settings = RolloutSettings(max_tokens=2, prompt_logprobs=True, logits=True)
     scored = record_requests(llm, requests, tmp_path / "scored", settings=settings)
     for request in requests:
@@ -226,7 +232,9 @@ def test_the_prefill_leg_scores_the_same_tokens(llm: Any, mixed: Path, tmp_path:
 
 def test_small_chunks_hold_the_same_rows(llm: Any, tmp_path: Path) -> None:
     requests = random_requests(4, seed=5)
-    whole = record_requests(llm, requests, tmp_path / "whole", settings=RolloutSettings(max_tokens=9))
+    whole = record_requests(
+        llm, requests, tmp_path / "whole", settings=RolloutSettings(max_tokens=9)
+    )
     llm.reset_prefix_cache()
     settings = RolloutSettings(max_tokens=9, chunk_bytes=100_000)
     parts = record_requests(llm, requests, tmp_path / "parts", settings=settings)

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
 
 EXTENSION: Final = "workbench.capture.vllm.worker.RecorderExtension"
+"""`worker_extension_cls` of an engine that is to be recorded."""
 
-_DEFAULT_ENVIRONMENT: Final[dict[str, str]] = {
+FORCE_PROCESSOR: Final = "workbench.capture.vllm.force:ForceTokens"
+"""`logits_processors` entry of an engine that is to be driven with given tokens."""
+
+DEFAULT_ENVIRONMENT: Final[dict[str, str]] = {
     # One sampler helper goes through torch.compile even in eager mode: 17 s for nothing.
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -34,6 +38,7 @@ _DEFAULT_ENVIRONMENT: Final[dict[str, str]] = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
+"""Set for an engine of our own where the user has not."""
 
 
 def _silent(_stage: str) -> None:
@@ -128,7 +133,7 @@ def open_engine(
 
     Environment variables that the user has set are left alone.
     """
-    for name, value in _DEFAULT_ENVIRONMENT.items():
+    for name, value in DEFAULT_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if settings.multiprocess else "0"
     progress("importing vLLM")
@@ -148,7 +153,7 @@ def open_engine(
         "enable_prefix_caching": settings.enable_prefix_caching,
         "logprobs_mode": "raw_logprobs",
         "worker_extension_cls": EXTENSION,
-        "logits_processors": ["workbench.capture.vllm.force:ForceTokens"],
+        "logits_processors": [FORCE_PROCESSOR],
         "disable_log_stats": True,
         **{name: value for name, value in given.items() if value is not None},
         **settings.engine_options,
@@ -202,9 +207,9 @@ def record_requests(
     try:
         outputs = _run(llm, requests, prompts, settings, progress)
         progress("writing the capture")
-    except BaseException:
-        # The recording must not outlive its requests; the first error is the one to show.
-        llm.collective_rpc("kldive_stop")
+    except BaseException as error:
+        # The recording must not outlive its run; the first error is the one to show.
+        llm.collective_rpc("kldive_abort", args=(f"the run ended: {type(error).__name__}",))
         raise
     _rpc(llm, "kldive_stop", _received(requests, outputs, settings))
     check_against_outputs(Path(out), outputs, prefill=settings.leg == "prefill")

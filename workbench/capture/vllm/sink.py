@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from workbench.capture.vllm.scores import to_numpy
+from workbench.capture.arrays import to_numpy
 from workbench.errors import RecordingError
 from workbench.names import split_site
 

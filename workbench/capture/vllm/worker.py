@@ -27,8 +27,6 @@ from workbench.store import CaptureWriter, Manifest
 
 watch_loading()
 
-EXTENSION = "workbench.capture.vllm.worker.RecorderExtension"
-
 
 class RecorderExtension:
     """Methods added to the engine's worker. Each answers with a dict; `error` in it says what failed."""
@@ -53,6 +51,14 @@ class RecorderExtension:
         """Ends the recording; `received` gives, by name, how many generated tokens the client got."""
         given = json.loads(received) if isinstance(received, str) else received
         return _answer(lambda: _stop(self, given))
+
+    def kldive_abort(self, reason: str) -> dict[str, Any]:
+        """Ends the recording because its run failed; what was written stays, marked incomplete."""
+        session: _Session | None = getattr(self, "_kldive_session", None)
+        if session is not None and session.recorder.error is None:
+            session.recorder.fail(reason)
+        self._kldive_session = None
+        return {"recording": False}
 
 
 class _Session:
@@ -102,7 +108,7 @@ class _Session:
                 name: replace(info, derived=name in recorder.sink.derived)
                 for name, info in writer.manifest.sites.items()
             },
-            contracts={**writer.manifest.contracts, **self._seen_contracts()},
+            contracts={**writer.manifest.contracts, **self._contracts()},
         )
         return {
             "out": str(writer.directory),
@@ -120,16 +126,15 @@ class _Session:
             "ignored_rows": ledger.num_ignored,
         }
 
-    def _seen_contracts(self) -> dict[str, Any]:
-        recorder, sites = self.recorder, self.writer.manifest.sites if self.writer else {}
-        seen: dict[str, Any] = {"logits_dtype": recorder.logits_dtype}
-        for name in ("topk_weights", "router_logits"):
-            dtypes = {info.dtype for site, info in sites.items() if site.endswith(f".{name}")}
-            if dtypes:
-                seen[f"{name}_dtype"] = "+".join(sorted(dtypes))
-        if "topk_weights_dtype" in seen:
-            seen["topk_sorted"] = recorder.topk_sorted
-        return seen
+    def _contracts(self) -> dict[str, Any]:
+        recorder = self.recorder
+        return facts.engine_contracts(
+            self.parts,
+            self.config.model_config.hf_text_config,
+            first_arrays=recorder.first_arrays,
+            logits_dtype=recorder.logits_dtype,
+            topk_sorted=recorder.topk_sorted,
+        )
 
     def _missing(self) -> dict[str, str]:
         have = self.writer.manifest.sites if self.writer else {}
@@ -184,7 +189,7 @@ def _stop(worker: Any, received: Mapping[str, int] | None) -> dict[str, Any]:
 def _draft(worker: Any, settings: RecordSettings, parts: ModelParts) -> Manifest:
     runner, config = worker.model_runner, worker.vllm_config
     sums = _current_sums(runner.model, config)
-    contracts = facts.engine_contracts(parts)
+    contracts: dict[str, Any] = {}
     if sums is not None:
         contracts["router_row_norm"] = {str(k): v for k, v in sums.router_row_norm.items()}
         if sums.stale:
