@@ -1,8 +1,8 @@
 """Pairs of tiny captures, written through `CaptureWriter`, with knobs for what may differ.
 
-The numbers come from a real forward pass of a toy MoE in numpy: embedding, norm, causal mixing, norm,
-router, experts, head. The two paths round at different places, as two engines do. A knob changes one
-thing on one side.
+The numbers come from a real forward pass of a toy MoE in numpy: embedding, norm, causal mixing,
+norm, router, experts, head. The two paths round at different places, as two engines do. A knob
+changes one thing on one side.
 
 Axis legend: T row, D hidden, E expert, K slot, V vocabulary, L layer.
 """

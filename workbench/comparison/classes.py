@@ -8,6 +8,9 @@ log-probability count to the last layer.
 A router flip sends a token to other experts, so everything after it differs legitimately: the rest
 of the row, and, through attention, later rows of the request in later layers. A flip excuses what
 lies downstream when it is explained and its own router input is within budget or itself excused.
+What
+attention carries over excuses a later row only from the layer on where it shows there: where that
+row's `attn_out` differs by more than half its budget.
 
 Axis legend: L layer, T row.
 """
@@ -103,13 +106,18 @@ def excuses(tables: Tables, budgets: Budgets) -> Excuses:
         explained = explained & ~tables.missing("topk.explained")
         within = _router_input_within(tables, budgets)
         request_T = request_index(tables.rows)
+        shows = _attention_shows(tables, budgets)
         reached_T = np.zeros(tables.num_rows, np.bool_)
+        carried_T = np.zeros(tables.num_rows, np.bool_)
         for layer in range(tables.num_layers):
+            if carried_T.any():
+                reached_T = reached_T | (carried_T & shows[layer])
             before[layer] = reached_T
             flips[layer] = explained[layer] & (within[layer] | reached_T)
-            after[layer] = reached_T | flips[layer]
+            reached_T = reached_T | flips[layer]
+            after[layer] = reached_T
             if flips[layer].any():
-                reached_T = _onwards(after[layer], request_T)
+                carried_T = _onwards(reached_T, request_T)
     return Excuses(before, after, _logprob_excuses(tables, after), flips)
 
 
@@ -117,6 +125,14 @@ def _router_input_within(tables: Tables, budgets: Budgets) -> np.ndarray:
     if not tables.has_column("mlp_in.rel_l2"):
         return np.ones((tables.num_layers, tables.num_rows), np.bool_)
     return ~(tables.column("mlp_in.rel_l2") > _bound(budgets, "mlp_in"))
+
+
+def _attention_shows(tables: Tables, budgets: Budgets) -> np.ndarray:
+    """Where attention visibly carries a difference, (L, T); everywhere when it was not recorded."""
+    if not tables.has_column("attn_out.rel_l2"):
+        return np.ones((tables.num_layers, tables.num_rows), np.bool_)
+    shows: np.ndarray = ~(tables.column("attn_out.rel_l2") <= 0.5 * _bound(budgets, "attn_out"))
+    return shows
 
 
 def _onwards(reached_T: np.ndarray, request_T: np.ndarray) -> np.ndarray:
