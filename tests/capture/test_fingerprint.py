@@ -69,6 +69,17 @@ def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bit_sum(tensor) == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
+def test_an_accelerator_sums_like_the_host(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = (1000 * random(401)).to(dtype)
+    tensor[0] = 0
+    on_host = fingerprint([("lm_head.weight", tensor)])
+    monkeypatch.setattr(module, "_unsigned", module._unsigned_on_device)
+    assert fingerprint([("lm_head.weight", tensor)]) == on_host
+
+
 def test_an_empty_tensor_sums_to_zero() -> None:
     assert bit_sum(torch.empty(0, 4)) == 0
 

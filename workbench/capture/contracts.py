@@ -59,7 +59,7 @@ def _moe_contracts(layer: LayerParts, arrays: Mapping[str, np.ndarray]) -> dict[
         return found
     logits_TE, topk_ids_TK, topk_weights_TK = (arrays[site] for site in sites)
     found["router_logits_dtype"] = logits_TE.dtype.name
-    found["gate_weight_dtype"] = topk_weights_TK.dtype.name
+    found["topk_weights_dtype"] = topk_weights_TK.dtype.name
     if type(layer.experts).__name__ == "Llama4TextExperts":
         found["gate_weights_on"] = "input"
     gate = infer_gate(logits_TE, topk_ids_TK, topk_weights_TK)

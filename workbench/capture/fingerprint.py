@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
 
 from workbench.capture.arrays import dtype_name
@@ -100,15 +101,24 @@ def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 def _block_bits(block_T: torch.Tensor) -> _Bits:
     if block_T.dtype is torch.bfloat16:
         # The upper half of the float32 pattern; the lower half is zero.
-        bits = _unsigned(block_T.view(torch.int16), 16)
+        bits = _unsigned(block_T.view(torch.int16))
         return _Bits(bits.sum << 16, bits.num_nonzero)
     if block_T.is_floating_point():
-        return _unsigned(block_T.to(torch.float32).view(torch.int32), 32)
-    return _unsigned(block_T.to(torch.int64), 64)
+        return _unsigned(block_T.to(torch.float32).view(torch.int32))
+    return _unsigned(block_T.to(torch.int64))
 
 
-def _unsigned(words_T: torch.Tensor, width: int) -> _Bits:
+def _unsigned(words_T: torch.Tensor) -> _Bits:
     """Sum of signed machine words read as unsigned ones."""
+    if words_T.device.type != "cpu":
+        return _unsigned_on_device(words_T)
+    # numpy adds narrow words to a wide sum ten times faster than torch does on a CPU.
+    unsigned_T = words_T.numpy().view(f"u{words_T.element_size()}")
+    return _Bits(int(unsigned_T.sum(dtype=np.uint64)), int(np.count_nonzero(unsigned_T)))
+
+
+def _unsigned_on_device(words_T: torch.Tensor) -> _Bits:
+    width = 8 * words_T.element_size()
     signed = int(words_T.sum(dtype=torch.int64))
-    num_negative = int((words_T < 0).sum())
+    num_negative = int((words_T < 0).count_nonzero())
     return _Bits((signed + (num_negative << width)) % _MODULUS, int(words_T.count_nonzero()))

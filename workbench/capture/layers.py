@@ -140,7 +140,8 @@ def takes_choices(experts: nn.Module) -> bool:
 
 def find_experts(module: nn.Module) -> nn.Module | None:
     """The routed experts inside a module, or None."""
-    for name, child in module.named_modules():
+    children: list[tuple[str, nn.Module]] = list(module.named_modules())
+    for name, child in children:
         if "shared" in name.lower() or "Shared" in type(child).__name__:
             continue
         if _EXPERTS.search(type(child).__name__) and _has_stack(child):

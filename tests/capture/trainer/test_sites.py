@@ -174,7 +174,7 @@ def test_bfloat16_models_are_recorded_in_the_types_they_compute_in(tmp_path: Pat
     assert dtypes["layers.0.topk_weights"] == "float32"
     assert dtypes["layers.0.topk_ids"] == "int32"
     assert capture.manifest.dtype == "bfloat16"
-    assert capture.manifest.contracts["gate_weight_dtype"] == "float32"
+    assert capture.manifest.contracts["topk_weights_dtype"] == "float32"
 
 
 def test_nan_is_recorded_as_nan(tmp_path: Path) -> None:

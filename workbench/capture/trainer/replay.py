@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -153,7 +154,10 @@ def _loaded(
     if experts is not None:
         options["experts_implementation"] = experts
     try:
-        live = AutoModelForCausalLM.from_pretrained(str(model), local_files_only=True, **options)
+        with _quiet_loading():
+            live = AutoModelForCausalLM.from_pretrained(
+                str(model), local_files_only=True, **options
+            )
         return live.to(torch.device(device)), str(model)
     except ImportError as error:
         raise MissingDependencyError(
@@ -169,6 +173,20 @@ def _loaded(
             got=_first_line(error),
             do="check the directory, and the options --dtype, --attn, --experts and --device",
         ) from error
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Loading draws no bar of its own: progress is told by whoever asked for the capture."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:
