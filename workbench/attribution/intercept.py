@@ -72,7 +72,7 @@ def intercept(parts: ModelParts, visitor: Visitor) -> Iterator[None]:
     Values are shown in execution order, so a visitor that replaces a module's inputs sees, at its
     output, what the module makes of them.
     """
-    stand = _Stand(visitor)
+    stand = _Stand(_Outside(visitor))
     try:
         _stand_at_ends(parts, stand)
         for layer in parts.layers:
@@ -82,6 +82,17 @@ def intercept(parts: ModelParts, visitor: Visitor) -> Iterator[None]:
         yield
     finally:
         stand.leave()
+
+
+class _Outside:
+    """Runs a visitor outside every function mode: what it computes is no part of the forward."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+
+    def visit(self, spot: Spot) -> torch.Tensor | None:
+        with torch._C.DisableTorchFunction():
+            return self._visitor.visit(spot)
 
 
 class _Stand:
