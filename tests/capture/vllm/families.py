@@ -1,7 +1,8 @@
 """Tiny random models of several families, each recorded by an engine of its own in one process.
 
 Run as `python -m tests.capture.vllm.families DIRECTORY`: leaves DIRECTORY/NAME/model and
-DIRECTORY/NAME/capture. Engines cannot share a process while both live, so tests call this as a command.
+DIRECTORY/NAME/capture. Engines cannot share a process while both live, so tests call this as a
+command.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Recording inside vLLM. Every vLLM internal that the product relies on is named in this folder alone."""
+"""Recording inside vLLM. Every vLLM internal that kldive needs is named in this folder alone."""

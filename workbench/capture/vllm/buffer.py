@@ -21,7 +21,7 @@ DEFAULT_CHUNK_BYTES: Final = 32 * 1024 * 1024
 
 
 class Sparse(NamedTuple):
-    """A site that exists for some rows of a step: values, and their places among the step's rows."""
+    """A site that exists for some rows of a step: values, and their rows within the step."""
 
     values: np.ndarray
     rows: np.ndarray

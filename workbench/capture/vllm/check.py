@@ -1,4 +1,4 @@
-"""Checks a finished recording against what the engine returned to its client. Bit for bit, no tolerance."""
+"""Checks a finished recording against what the engine returned to its client, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Finding the places to record in a live vLLM model, by contract and never by model name.
 
 A decoder is the ModuleList with as many members as the configuration has layers, whose members hold
-engine attention or a mixture of experts. A mixture of experts is whatever has `.router.select_experts`
-and `.routed_experts`. Nothing is changed here; places that cannot be had come with the reason.
+engine attention or a mixture of experts. A mixture of experts is whatever has
+`.router.select_experts` and `.routed_experts`. Nothing is changed here; places that cannot be had
+come with the reason.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def _has_attention(module: nn.Module) -> bool:
 def _embedding(root: nn.Module) -> nn.Module | None:
     for module in root.modules():
         if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead):
-            return module
+            found: nn.Module = module
+            return found
     return None
 
 

@@ -1,13 +1,14 @@
 """Checks that every vLLM internal this folder relies on exists and looks as expected.
 
-Nothing runs and no model loads: classes and signatures are looked at. A change in a newer engine shows
-here as a named line before it shows as a wrong row.
+Nothing runs and no model loads: classes and signatures are looked at. A change in a newer engine
+shows here as a named line before it shows as a wrong row.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NamedTuple
@@ -136,11 +137,9 @@ _SOURCE: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
 def check_internals() -> list[InternalCheck]:
     """Every internal with whether it is there, in a fixed order; never raises."""
     checks = [_version()]
-    checks += [_guard(item.name, lambda item=item: _callable(item)) for item in _EXPECTED]
-    for name, home, fields in _FIELDS:
-        checks.append(_guard(name, lambda h=home, f=fields: _has_fields(h, f)))
-    for name, home, texts in _SOURCE:
-        checks.append(_guard(name, lambda h=home, t=texts: _has_text(h, t)))
+    checks += [_guard(item.name, partial(_callable, item)) for item in _EXPECTED]
+    checks += [_guard(name, partial(_has_fields, home, fields)) for name, home, fields in _FIELDS]
+    checks += [_guard(name, partial(_has_text, home, texts)) for name, home, texts in _SOURCE]
     return checks
 
 

@@ -1,8 +1,8 @@
-"""Recording a rollout with an engine of our own, or with any live `LLM` that has the worker extension.
+"""Recording a rollout with an engine of our own, or any `LLM` that has the worker extension.
 
-The engine is the real one: continuous batching, chunked prefill, prefix cache, sampled decode. What was
-recorded is checked against what the engine itself returned, token by token and log-probability by
-log-probability, bit for bit, before the capture counts as complete.
+The engine is the real one: continuous batching, chunked prefill, prefix cache, sampled decode. What
+was recorded is checked against what the engine itself returned, token by token and log-probability
+by log-probability, bit for bit, before the capture counts as complete.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from workbench.capture.requests import Request
+from workbench.capture.vllm.buffer import DEFAULT_CHUNK_BYTES
 from workbench.capture.vllm.check import check_against_outputs
 from workbench.capture.vllm.settings import RecordSettings
 from workbench.errors import RecordingError, UsageError
@@ -67,7 +68,7 @@ class RolloutSettings:
         sites: Short names of the sites to record; all when empty.
         leg: `decode` drives tokens through decoding; `prefill` scores given tokens at once.
         multiprocess: Run the engine in a process of its own, as the engine does by default.
-        chunk_bytes: Bytes of arrays per chunk of the capture; the recorder's default when None.
+        chunk_bytes: Bytes of arrays per chunk of the capture.
         engine_options: Further arguments of the engine.
     """
 
@@ -87,7 +88,7 @@ class RolloutSettings:
     sites: tuple[str, ...] = ()
     leg: Literal["decode", "prefill"] = "decode"
     multiprocess: bool = False
-    chunk_bytes: int | None = None
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
     engine_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -176,7 +177,8 @@ def _import_engine() -> type[LLM]:
     finally:
         if collects:
             gc.enable()
-    return LLM
+    engine: type[LLM] = LLM
+    return engine
 
 
 def record_requests(
@@ -189,18 +191,18 @@ def record_requests(
 ) -> Path:
     """Records one batch of requests on a live engine that has the worker extension.
 
-    Settings of the engine itself (dtype, budgets, cache) are not applied here, only those of the run.
-    Arguments and errors as for `capture_rollout`.
+    Settings of the engine itself (dtype, budgets, cache) are not applied here, only those of the
+    run. Arguments and errors as for `capture_rollout`.
     """
     settings = settings or RolloutSettings()
     prompts = _prompt_ids(llm, requests, settings)
     record = RecordSettings(
-        out=os.path.abspath(out),
+        out=str(Path(out).absolute()),
         sites=settings.sites,
         logits=settings.logits,
         prompt_lengths=_prompt_lengths(prompts, settings),
         knobs=_run_knobs(requests, settings),
-        **({} if settings.chunk_bytes is None else {"chunk_bytes": settings.chunk_bytes}),
+        chunk_bytes=settings.chunk_bytes,
     )
     _rpc(llm, "kldive_seed", settings.seed)
     _rpc(llm, "kldive_start", record.to_json())

@@ -1,7 +1,7 @@
 """What a live vLLM engine is: versions, model facts, knobs and contracts for the manifest.
 
-Knobs are read from the live engine, not from what was asked for: a backend that was requested and not
-available is replaced silently, so the class that really runs is named.
+Knobs are read from the live engine, not from what was asked for: a backend that was requested and
+not available is replaced silently, so the class that really runs is named.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Driving given tokens through the engine's real decode loop.
 
-A custom logits processor, handed to the engine as a class. It acts after the engine has taken the raw
-log-probabilities, so they stay the model's own. `max_tokens` must be set to the list's length, or the
-engine stops at its default of 16.
+A custom logits processor, handed to the engine as a class. It acts after the engine has taken the
+raw log-probabilities, so they stay the model's own. `max_tokens` must be set to the list's length,
+or the engine stops at its default of 16.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ FORCE_KEY: Final = "kldive_force"
 """Key of the token list in `SamplingParams.extra_args`."""
 
 
-class ForceTokens(LogitsProcessor):
+class ForceTokens(LogitsProcessor):  # type: ignore[misc]
     """Leaves, for each request that carries a token list, only the list's next token to sample."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
+        del vllm_config, device, is_pin_memory  # the engine's own signature; nothing is needed
         self._forced: dict[int, tuple[Sequence[int], list[int]]] = {}
 
     @classmethod

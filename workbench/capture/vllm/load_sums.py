@@ -1,8 +1,9 @@
 """Weight fingerprints inside vLLM, taken where the weights still exist.
 
-On CPU the engine empties linear weights once a kernel has packed them, so sums are taken between loading
-and packing, and per layer again when weights are reloaded. Importing this module changes nothing;
-`watch_loading()` patches the engine's loader in this process and must run before the model loads.
+On CPU the engine empties linear weights once a kernel has packed them, so sums are taken between
+loading and packing, and per layer again when weights are reloaded. Importing this module changes
+nothing; `watch_loading()` patches the engine's loader in this process and must run before the model
+loads.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _sum_layer_reload(layer: nn.Module, reload: Any) -> Any:
             if tensor.numel():
                 sums.take(f"{prefix}.{name}", tensor)
 
-    method = getattr(layer, "quant_method", None)
+    method: Any = getattr(layer, "quant_method", None)
     packs = hasattr(method, "process_weights_after_loading")
     if packs:
         # The layer is loaded and packed in one call; the packing method sees it in between.

@@ -1,4 +1,4 @@
-"""Taps on vLLM's mixture-of-experts runner: scores, choices, gate weights, routed and shared outputs.
+"""Taps on vLLM's mixture-of-experts runner: scores, choices, gate weights and outputs.
 
 Choices are recorded as logical expert ids: load balancing maps them to physical ones afterwards.
 `routed_out` is taken after the engine's own scaling of the routed output, so that it means what is
@@ -107,7 +107,7 @@ def _tap_router(parts: LayerParts, sink: MoeSink, patches: Patches) -> None:
 
 
 def _tap_outside_router(parts: LayerParts, sink: MoeSink, patches: Patches) -> None:
-    """Router logits of a block that routes by itself: the child whose output has one score per expert."""
+    """Router logits of a block that routes by itself: its child with one score per expert."""
     num_experts = int(parts.runner.moe_config.num_experts)
     name = layer_site(parts.index, "router_logits")
 

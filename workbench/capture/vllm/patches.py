@@ -1,4 +1,4 @@
-"""Reversible changes to live objects: hooks on modules and wrappers round methods. Owns their undoing."""
+"""Reversible changes to live objects: hooks and wrapped methods. Owns their undoing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Follows a live model runner step by step and turns what it does into a capture.
 
-One recorder wraps one runner's own methods, on that object only, between start and stop. It reads what
-the engine schedules, feeds and samples, and never changes it. A fault of the recording ends the
-recording with its reason; it does not take the engine down.
+One recorder wraps one runner's own methods, on that object only, between start and stop. It reads
+what the engine schedules, feeds and samples, and never changes it. A fault of the recording ends
+the recording with its reason; it does not take the engine down.
 
 Axis legend: T row the engine fed, N row that is kept, R row that predicts a token, V vocabulary.
 """
@@ -36,7 +36,7 @@ class PromptScoring(NamedTuple):
 
     request_id: str
     start: int
-    count: int
+    num_rows: int
 
 
 class Recorder:
@@ -111,7 +111,7 @@ class Recorder:
             call(*args)
         except KldiveError as error:
             self.fail(str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a fault here must not end the engine's step
             _log.exception("recording failed")
             self.fail(f"recording failed inside the engine: {type(error).__name__}: {error}")
 
@@ -244,9 +244,10 @@ class Recorder:
                 )
             # Sampling overwrites the logits in place, so they are scored here.
             self._logprobs_RV = raw_logprobs(logits_RV)
-            # Rows in the middle of a chunked prompt get logits too, and nothing is sampled from them.
+            # Rows in the middle of a chunked prompt get logits too, and nothing is sampled from
+            # them.
             sampled_from = ~self._runner.discard_request_mask.np[: len(self._spans)]
-            last_rows = np.cumsum([span.count for span in self._spans]) - 1
+            last_rows = np.cumsum([span.num_rows for span in self._spans]) - 1
             self._keep_logits(logits_RV[torch.from_numpy(sampled_from)], last_rows[sampled_from])
 
     def _keep_logits(self, logits_RV: torch.Tensor, rows: np.ndarray) -> None:
@@ -267,7 +268,7 @@ class Recorder:
             zip(self._spans, token_ids, scores, strict=True)
         ):
             if not discarded[i]:
-                self.ledger.sampled(span.request_id, span.start + span.count, token_id, score)
+                self.ledger.sampled(span.request_id, span.start + span.num_rows, token_id, score)
 
     def _around_prompt_logprobs(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def _get_prompt_logprobs_dict(*args: Any, **kwargs: Any) -> Any:
@@ -296,22 +297,22 @@ class Recorder:
 
     def _score_prompt(self, logits_RV: torch.Tensor) -> None:
         item = self._plan.pop(0) if self._plan else None
-        if item is None or len(logits_RV) != item.count:
+        if item is None or len(logits_RV) != item.num_rows:
             raise RecordingError(
                 "the engine scored other prompt rows than expected",
-                expected=item.count if item else "no more prompts",
+                expected=item.num_rows if item else "no more prompts",
                 got=len(logits_RV),
                 do="report this: prompt scoring of this engine version is not understood",
             )
         prompt_ids = self._runner.requests[item.request_id].prompt_token_ids
         first = item.start + 1
-        targets = [int(token) for token in prompt_ids[first : first + item.count]]
+        targets = [int(token) for token in prompt_ids[first : first + item.num_rows]]
         for i, score in enumerate(score_tokens(raw_logprobs(logits_RV), targets)):
             self.ledger.score(item.request_id, first + i, score)
-        starts = np.cumsum([0, *(span.count for span in self._spans)])
+        starts = np.cumsum([0, *(span.num_rows for span in self._spans)])
         for span, row in zip(self._spans, starts, strict=False):
             if span.request_id == item.request_id:
-                self._keep_logits(logits_RV, np.arange(row, row + item.count))
+                self._keep_logits(logits_RV, np.arange(row, row + item.num_rows))
 
     def _end_step(self, _result: Any) -> None:
         if self._schedule is None:

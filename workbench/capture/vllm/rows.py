@@ -1,7 +1,7 @@
 """Which row of which engine step is which token of which request. Owns attribution, nothing else.
 
-Stdlib and numpy only: no torch, no vLLM. The invariant: a line leaves this module only after the token
-the engine really fed at that row was found equal to the request's own token at that position.
+Stdlib and numpy only: no torch, no vLLM. The invariant: a line leaves this module only after the
+token the engine really fed at that row was found equal to the request's own token at that position.
 
 A ledger is told, in the engine's order, which requests exist (`admit`), what a step fed
 (`begin_step`), what was scored and sampled (`score`, `sampled`), and gives back the step's lines
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
     request_id: str
     start: int
-    count: int
+    num_rows: int
 
 
 class MediaRange(NamedTuple):
@@ -172,9 +172,10 @@ class RowLedger:
             Indices of the rows that are new, ascending, int64.
 
         Raises:
-            RecordingError: A row does not hold the token, or the position, that its request has there.
+            RecordingError: A row does not hold the token, or the position, that its request has
+            there.
         """
-        total = sum(span.count for span in spans)
+        total = sum(span.num_rows for span in spans)
         if total != len(fed_ids_T):
             raise RecordingError(
                 "the engine fed another number of rows than it scheduled",
@@ -193,10 +194,10 @@ class RowLedger:
             if request is not None:
                 self._check_span(request, span, row, fed_ids_T, positions_T)
                 first_new = self._advance(request, span)
-                keep.append(np.arange(row + first_new, row + span.count))
+                keep.append(np.arange(row + first_new, row + span.num_rows))
             else:
-                self.num_ignored += span.count
-            row += span.count
+                self.num_ignored += span.num_rows
+            row += span.num_rows
         return np.concatenate(keep) if keep else np.empty(0, np.int64)
 
     def _known(self, span: Span) -> _Request | None:
@@ -219,22 +220,22 @@ class RowLedger:
         fed_ids_T: np.ndarray,
         positions_T: np.ndarray | None,
     ) -> None:
-        stop = span.start + span.count
+        stop = span.start + span.num_rows
         known = np.asarray(request.token_ids[span.start : stop], np.int64)
-        fed = fed_ids_T[row : row + span.count]
-        if len(known) < span.count or not np.array_equal(known, fed):
+        fed = fed_ids_T[row : row + span.num_rows]
+        if len(known) < span.num_rows or not np.array_equal(known, fed):
             first = next(
                 (i for i, (a, b) in enumerate(zip(known, fed, strict=False)) if a != b), len(known)
             )
             raise RecordingError(
-                "the engine fed a token that is not the request's: nothing of this step is recorded",
+                "the engine fed a token that is not the request's; this step is not recorded",
                 where=f"step {self.step}, request {request.name}, position {span.start + first}",
                 expected=f"token {known[first]}" if first < len(known) else "no token yet",
                 got=f"token {fed[first]}",
                 do="report this: rows of this engine version are not attributed rightly",
             )
         if positions_T is not None:
-            found = positions_T[row : row + span.count]
+            found = positions_T[row : row + span.num_rows]
             if not np.array_equal(found, np.arange(span.start, stop)):
                 raise RecordingError(
                     "the engine fed positions that are not the request's",
@@ -248,10 +249,10 @@ class RowLedger:
         """Marks the span's rows as seen; returns how many of its first rows were seen before."""
         if span.start > request.num_seen:
             self._cached_rows.append((request, request.num_seen, span.start))
-        repeated = min(max(request.num_seen - span.start, 0), span.count)
+        repeated = min(max(request.num_seen - span.start, 0), span.num_rows)
         self.num_repeated += repeated
-        stop = span.start + span.count
-        if repeated < span.count:
+        stop = span.start + span.num_rows
+        if repeated < span.num_rows:
             self._new_rows.append((request, span.start + repeated, stop))
             request.num_seen = stop
         return repeated
@@ -289,7 +290,7 @@ class RowLedger:
             request.scores[position] = score
 
     def end_step(self) -> tuple[list[Line], list[Line]]:
-        """The step's lines: those served from the prefix cache, and those of the kept rows in order."""
+        """The step's lines: those served from the prefix cache, and the kept rows' in order."""
         cached = [
             self._line(request, position, "cached")
             for request, start, stop in self._cached_rows

@@ -1,8 +1,9 @@
-"""Recording on a live server: start one with the worker extension, and record per batch of requests.
+"""Recording on a live server: start one that can be recorded, and record per batch of requests.
 
-Speaks to the server's own HTTP interface with the standard library alone; imports no vLLM. The server
-must have been started with `--worker-extension-cls` and VLLM_SERVER_DEV_MODE=1, which opens a control
-interface: keep it on loopback or a trusted network. The capture is written on the server's machine.
+Speaks to the server's own HTTP interface with the standard library alone; imports no vLLM. The
+server must have been started with `--worker-extension-cls` and VLLM_SERVER_DEV_MODE=1, which opens
+a control interface: keep it on loopback or a trusted network. The capture is written on the
+server's machine.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def record_server(
 ) -> Iterator[ServerRecording]:
     """Records everything the server computes while the block runs.
 
-    Requests may be sent by anyone. Those sent through `ServerRecording.complete` are named, and checked
-    against what came back: tokens, and log-probabilities bit for bit.
+    Requests may be sent by anyone. Those sent through `ServerRecording.complete` are named, and
+    checked against what came back: tokens, and log-probabilities bit for bit.
 
     Args:
         url: Address of the server.

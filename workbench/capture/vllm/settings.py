@@ -1,4 +1,4 @@
-"""What a recording is asked to do, as plain values that cross the engine's process boundary. Stdlib only."""
+"""What a recording is asked to do, as plain values that cross the engine's process boundary."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Holds the tensors of the engine step that is being recorded. Owns copying and row trimming.
 
-The invariant: what leaves has exactly the step's kept rows, and the same sites in every step; a hook
-that stayed silent (compiled or graph mode) is an error, never a gap.
+The invariant: what leaves has exactly the step's kept rows, and the same sites in every step; a
+hook that stayed silent (compiled or graph mode) is an error, never a gap.
 
 Axis legend: T row the engine fed (padding may follow), N row that is kept.
 """

@@ -1,9 +1,9 @@
-"""Hooks on a live vLLM model that hand over each site's tensor. Owns where and when a tensor is taken.
+"""Hooks on a live vLLM model that hand over each site's tensor. Owns where and when it is taken.
 
-vLLM layers pass (hidden, residual) pairs and their fused residual+norm kernel overwrites both, so every
-tensor is copied at the moment it is seen. The residual stream is recorded as the engine itself stored
-it: the second output of a layer's first norm. Hooks see nothing in compiled or graph mode; whoever
-installs them must check that rows recorded equal rows scheduled.
+vLLM layers pass (hidden, residual) pairs and their fused residual+norm kernel overwrites both, so
+every tensor is copied at the moment it is seen. The residual stream is recorded as the engine
+itself stored it: the second output of a layer's first norm. Hooks see nothing in compiled or graph
+mode; whoever installs them must check that rows recorded equal rows scheduled.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _LayerTap:
 
         return hook
 
-    def after_layer(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def after_layer(self, module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         if self.pair is not None and not self.sink.holds(self.site("input")):
             # No norm showed the sum. One rounding of the two stored parts is what the engine adds.
             self._record_input(self.pair[0] + self.pair[1], derived=True)

@@ -1,9 +1,10 @@
 """The worker extension: recording calls that run where the model lives.
 
-Give it to an engine as `worker_extension_cls="workbench.capture.vllm.worker.RecorderExtension"`, or to a
-server as `--worker-extension-cls`, and call the methods through `collective_rpc`. Only text, numbers and
-lists of them cross the process boundary: the first worker writes the capture directory itself.
-Importing this module patches the engine's weight loader, which must happen before the model loads.
+Give it to an engine as `worker_extension_cls="workbench.capture.vllm.worker.RecorderExtension"`, or
+to a server as `--worker-extension-cls`, and call the methods through `collective_rpc`. Only text,
+numbers and lists of them cross the process boundary: the first worker writes the capture directory
+itself. Importing this module patches the engine's weight loader, which must happen before the model
+loads.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ watch_loading()
 
 
 class RecorderExtension:
-    """Methods added to the engine's worker. Each answers with a dict; `error` in it says what failed."""
+    """Methods added to the engine's worker. Each answers with a dict; `error` says what failed."""
 
     def kldive_start(self, settings: str | Mapping[str, Any]) -> dict[str, Any]:
         """Starts a recording; settings as a mapping or JSON text (`RecordSettings`)."""
         return _answer(lambda: _start(self, settings_from(settings)))
 
     def kldive_seed(self, seed: int) -> dict[str, Any]:
-        """Sets the worker's random state, so that sampling can be repeated. Recording never does."""
+        """Sets the worker's random state, so that sampling repeats. Recording never does."""
         torch.manual_seed(int(seed))
         return {"seed": int(seed)}
 
@@ -48,7 +49,7 @@ class RecorderExtension:
         return session.status()
 
     def kldive_stop(self, received: str | Mapping[str, int] | None = None) -> dict[str, Any]:
-        """Ends the recording; `received` gives, by name, how many generated tokens the client got."""
+        """Ends the recording; `received`: generated tokens that the client got, by name."""
         given = json.loads(received) if isinstance(received, str) else received
         return _answer(lambda: _stop(self, given))
 
