@@ -38,7 +38,7 @@ def test_without_mask_and_positions_a_row_is_a_sequence() -> None:
 
 def test_padding_on_either_side_is_left_out() -> None:
     found = find_segments(call((2, 4), mask=[[0, 0, 1, 1], [1, 1, 1, 0]]))
-    assert plain(found) == [(0, [2, 3], 0, 0), (1, [0, 1, 2], 0, 0)]
+    assert plain(found) == [(0, [2, 3], 0, 2), (1, [0, 1, 2], 0, 0)]
 
 
 def test_a_row_of_nothing_but_padding_is_no_sequence() -> None:
@@ -52,12 +52,12 @@ def test_positions_that_start_again_part_packed_sequences() -> None:
 
 def test_cumulative_lengths_part_packed_sequences() -> None:
     found = find_segments(call((1, 5), boundaries=[0, 2, 5]))
-    assert plain(found) == [(0, [0, 1], 0, 0), (0, [2, 3, 4], 0, 0)]
+    assert plain(found) == [(0, [0, 1], 0, 0), (0, [2, 3, 4], 0, 2)]
 
 
 def test_a_mask_that_numbers_sequences_parts_them() -> None:
     found = find_segments(call((1, 5), mask=[[1, 1, 2, 2, 0]]))
-    assert plain(found) == [(0, [0, 1], 0, 0), (0, [2, 3], 0, 0)]
+    assert plain(found) == [(0, [0, 1], 0, 0), (0, [2, 3], 0, 2)]
 
 
 def test_positions_that_count_padding_are_a_shift_not_another_place() -> None:

@@ -81,6 +81,19 @@ def test_the_experts_that_run_are_read_from_the_live_model(
     assert manifest_of(model, tmp_path / "c").knobs["experts_implementation"] == implementation
 
 
+def test_autocast_and_training_are_read_when_the_model_runs(tmp_path: Path) -> None:
+    model = make_model("qwen3_moe")
+    with torch.no_grad(), record(model, tmp_path / "c"):
+        model.train()
+        with torch.autocast("cpu", torch.bfloat16):
+            model(input_ids=torch.tensor(random_ids(6)))
+    manifest = read_manifest(tmp_path / "c")
+    assert manifest.knobs["autocast"] == "bfloat16"
+    assert manifest.knobs["training"] is True
+    assert manifest.sites["layers.0.attn_out"].dtype == "bfloat16"
+    assert manifest.dtype == "float32"
+
+
 def test_an_experts_switch_that_a_class_does_not_have_is_not_reported_as_used(
     tmp_path: Path,
 ) -> None:

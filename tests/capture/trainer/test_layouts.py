@@ -137,6 +137,17 @@ def test_steps_batches_and_phases_are_told(tmp_path: Path) -> None:
     assert tokens["state"].unique().to_list() == ["computed"]
 
 
+@pytest.mark.parametrize(
+    ("layout", "num_shifted"),
+    [("left", 7), ("left with positions", 0), ("right", 0), ("packed", 0)],
+)
+def test_rows_at_shifted_positions_are_counted(
+    layout: str, num_shifted: int, tmp_path: Path
+) -> None:
+    capture = run(make_model("qwen3_moe"), tmp_path / "c", [LAYOUTS[layout]()])
+    assert capture.manifest.counts["rows_at_shifted_positions"] == num_shifted
+
+
 def test_texts_come_from_the_tokenizer(tmp_path: Path) -> None:
     class Letters:
         def decode(self, token_ids: list[int]) -> str:

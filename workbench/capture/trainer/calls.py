@@ -40,7 +40,8 @@ class Segment(NamedTuple):
         batch_row: Row of the batch.
         columns: Columns of the call, ascending.
         first_position: Position of the first token within its sequence.
-        shift: Given position id minus position; 0 when none are given.
+        shift: Position id of the first token, given or counted by column as transformers does,
+            minus its position. Relative embeddings make a shift rounding alone, others do not.
     """
 
     batch_row: int
@@ -123,10 +124,10 @@ def _starts(call: Call, row: int, columns: np.ndarray, mask_S: np.ndarray) -> np
 
 
 def _segment(call: Call, row: int, columns: np.ndarray, num_before: int) -> Segment:
-    shift = 0
+    position_id = call.num_cached + int(columns[0])
     if call.position_ids_BS is not None:
-        shift = int(call.position_ids_BS[row, columns[0]]) - num_before
-    return Segment(row, columns, num_before, shift)
+        position_id = int(call.position_ids_BS[row, columns[0]])
+    return Segment(row, columns, num_before, position_id - num_before)
 
 
 def _unclear(got: str, expected: str, do: str | None = None) -> RecordingError:

@@ -92,11 +92,18 @@ def live_knobs(parts: ModelParts) -> dict[str, Any]:
         "experts_implementation": "+".join(experts) or "none",
         "model_class": type(parts.model).__name__,
         "training": parts.model.training,
+        "autocast": _autocast(next(parts.model.parameters()).device.type),
         "gradient_checkpointing": bool(getattr(parts.model, "is_gradient_checkpointing", False)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "num_threads": torch.get_num_threads(),
     }
+
+
+def _autocast(device_type: str) -> str:
+    if not torch.is_autocast_enabled(device_type):
+        return "off"
+    return dtype_name(torch.get_autocast_dtype(device_type))
 
 
 def attention_implementations(parts: ModelParts) -> list[str]:

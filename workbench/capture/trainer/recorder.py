@@ -28,6 +28,7 @@ from workbench.capture.trainer.calls import Call, find_segments
 from workbench.capture.trainer.facts import (
     draft_manifest,
     known_missing,
+    live_knobs,
     silent_sites,
     weights_fingerprint,
     weights_version,
@@ -136,6 +137,8 @@ class Recorder:
         self._sites: frozenset[str] = frozenset()
         self._open: _OpenCall | None = None
         self._num_aborted = 0
+        self._num_shifted = 0
+        self._own_knobs = dict(knobs)
         self._handles: list[RemovableHandle] = []
         self._texts: dict[int, str] = {}
 
@@ -173,7 +176,11 @@ class Recorder:
         self._handles = []
         self._buffer.flush()
         problem = self._problem() if error is None else None
-        counts = {"forward_calls": self.step, "aborted_calls": self._num_aborted}
+        counts = {
+            "forward_calls": self.step,
+            "aborted_calls": self._num_aborted,
+            "rows_at_shifted_positions": self._num_shifted,
+        }
         self._writer.finish(complete=error is None and problem is None, counts=counts)
         if problem is not None:
             raise problem
@@ -230,6 +237,7 @@ class Recorder:
             self._check_sites(arrays)
             columns = token_columns(call, sequences, scores, self.step, self._text)
             self._buffer.add(columns, arrays)
+            self._num_shifted += sum(len(s.segment.columns) for s in sequences if s.segment.shift)
         self._scorer.ended(call, sequences, logits_BSV, arguments, keep=cache is not None)
         self._book.ended(sequences, cache)
         self.step += 1
@@ -271,6 +279,7 @@ class Recorder:
                 "missing": missing,
                 "sites": derived,
                 "contracts": model_contracts(self._parts, arrays),
+                "knobs": {**live_knobs(self._parts), **self._own_knobs},
             },
         )
 
