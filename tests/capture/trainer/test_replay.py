@@ -5,6 +5,7 @@ Axis legend: D hidden.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -243,3 +244,12 @@ def test_a_rollout_with_a_missing_position_is_refused(checkpoint: Path, tmp_path
     writer.finish()
     with pytest.raises(UsageError, match="missing positions"):
         capture_trainer(checkpoint, tmp_path / "c", like=tmp_path / "r")
+
+
+def test_without_transformers_the_error_says_what_to_install(
+    rollout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(KldiveError, match="transformers is needed") as caught:
+        capture_trainer("anything", tmp_path / "c", like=rollout)
+    assert caught.value.exit_code == ExitCode.MISSING_DEPENDENCY
