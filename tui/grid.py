@@ -87,7 +87,7 @@ class Grid(ScrollView, can_focus=False):
                 self._refresh_cell(pin)
 
     def reveal(self) -> bool:
-        """Brings the cursor into the window, well inside it after a long way; True when it moved."""
+        """Brings the cursor into the window, centred when it was outside; True when it moved."""
         layout, (width, height) = self.layout_now, self.size
         line, character = layout.locate(self.model.state.cell)
         x, y = self.scroll_offset
@@ -131,7 +131,8 @@ class Grid(ScrollView, can_focus=False):
         skipped, cut_off = divmod(self.scroll_offset.x, layout.cell_width)
         visible = -(-(self.size.width + cut_off) // layout.cell_width)
         first = band * layout.band_columns + skipped
-        return first, min(visible, layout.band_columns - skipped), cut_off
+        last = min((band + 1) * layout.band_columns, layout.num_columns)
+        return first, max(0, min(visible, last - first)), cut_off
 
     def _cells(self, line: int, inner: int, first: int, count: int) -> list[Segment]:
         layout = self.layout_now

@@ -23,8 +23,8 @@ class Layout(NamedTuple):
     drawer_height: int
 
 
-_FRAME_LINES: Final = 7
-"""Status 2, overview 2, strip 2, footer 1."""
+_FRAME_LINES: Final = 8
+"""Status 3, overview 2, strip 2, footer 1."""
 _MAX_DRAWER: Final = 15
 
 

@@ -44,7 +44,7 @@ class Lines(Widget, can_focus=False):
                 self.refresh(Region(0, y, width, 1))
 
     def render_line(self, y: int) -> Strip:
-        # Strips are made here, for drawn lines only: one costs more than comparing a line's segments.
+        # A strip costs more than comparing a line's segments: they are made for drawn lines only.
         line = self._lines[y] if y < len(self._lines) else []
         return Strip(line).adjust_cell_length(self.size.width, self.fill)
 

@@ -119,7 +119,7 @@ def _side(rank: int | None, gate: float | None, logit: float | None) -> str:
 
 
 def _gap(margin: Margin) -> str:
-    ulps = "" if math.isnan(margin.ulps) else f" {_ulps(margin.ulps)} ulp"
+    ulps = "" if math.isnan(margin.ulps) else f" ({_ulps(margin.ulps)} ulp)"
     return f"{short(margin.gap, 1)}{ulps}"
 
 
@@ -176,7 +176,7 @@ def logprob(facts: CellFacts, width: int) -> list[Line]:
         return [[Segment(" log-probability: not scored on either side", MUTED)]]
     rank_a = f" rank {found.rank_a}" if found.rank_a is not None else ""
     rank_b = f" rank {found.rank_b}" if found.rank_b is not None else ""
-    kl = "" if found.kl is None else f"   KL(A‖B) {short(found.kl, 1)}"
+    kl = "" if found.kl is None else f"  KL {short(found.kl, 1)}"
     return [
         [
             Segment(" logp  ", MUTED),

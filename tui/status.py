@@ -9,7 +9,7 @@ from tui import styles
 from tui.lines import Lines, joined
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.facts import SideFacts
-from workbench.view.headline import Headline, Tone, headline
+from workbench.view.headline import Headline, Tone, headline, verdict_line
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
@@ -25,7 +25,7 @@ _TONES: dict[Tone, Style] = {
 
 
 class Status(Lines):
-    """Two lines: facts, headline."""
+    """Three lines: both sides, the verdict on the whole, and what is at the cursor."""
 
     fill = styles.BAR
 
@@ -34,7 +34,8 @@ class Status(Lines):
         self.model = model
 
     def lines(self, width: int, height: int) -> list[list[Segment]]:
-        return [self._facts(width), self._headline(width)][:height]
+        verdict = self._line(verdict_line(self.model), width)
+        return [self._facts(width), verdict, self._line(headline(self.model), width)][:height]
 
     def _facts(self, width: int) -> list[Segment]:
         right = self._looking(wide=width >= WIDE)
@@ -82,8 +83,7 @@ class Status(Lines):
             found.append(Segment(text, styles.CHIP_WARNING))
         return found
 
-    def _headline(self, width: int) -> list[Segment]:
-        found: Headline = headline(self.model)
+    def _line(self, found: Headline, width: int) -> list[Segment]:
         style = _TONES[found.tone]
         return [
             Segment(" ", styles.BASE),

@@ -109,15 +109,15 @@ class ArraySource:
 
     def class_mask(self, klass: DivergenceClass) -> np.ndarray:
         if klass not in self._masks:
-            self._masks[klass] = classes.class_mask(self, klass, self._budgets, self._excused())
+            self._masks[klass] = classes.class_mask(self, klass, self._budgets, self.excuses())
         return self._masks[klass]
 
     def sites_at(self, klass: DivergenceClass, layer: int, row: int) -> list[str]:
         return classes.sites_of_cell(
-            self, klass, self._budgets, self._excused(), layer=layer, row=row
+            self, klass, self._budgets, self.excuses(), layer=layer, row=row
         )
 
-    def _excused(self) -> classes.Excuses:
+    def excuses(self) -> classes.Excuses:
         if self._excuses is None:
             self._excuses = classes.excuses(self, self._budgets)
         return self._excuses
@@ -135,6 +135,7 @@ class ArraySource:
                     "layer": layer,
                     "request": at["request"],
                     "position": at["position"],
+                    "row": row,
                 }
         side = {"engine": "vllm", "version": "0.32.0", "dtype": "bfloat16"}
         model = {"id": "sample_data/countdown-moe", "layer_kinds": ["moe"] * self.num_layers}
@@ -147,6 +148,9 @@ class ArraySource:
             "weights": "equal",
             "rows": {"compared": self.num_rows, "expected": self.num_rows},
             "first": first,
+            "jump": None,
+            "kl": {"exact_mean": 1.2e-4, "k3": 1.3e-4},
+            "max_abs_dlogp": 0.9,
         }
 
 
@@ -247,7 +251,7 @@ def make_source(
             _set(columns, name, layer, row, size)
     for layer, row in nans:
         for name in ("mlp_out", "output"):
-            _set(columns, name, layer, row, np.nan)
+            _set(columns, name, layer, row, np.inf)
             columns[f"{name}.nonfinite_a"][layer, row] = 3
     absent = {name: np.zeros(shape, np.bool_) for name in columns}
     idle_T = (rows["state_a"] != "computed").to_numpy()
@@ -306,6 +310,6 @@ def _router_columns(logits_b: np.ndarray, shape: tuple[int, int]) -> dict[str, n
 def _set(columns: dict[str, np.ndarray], site: str, layer: int, row: int, size: float) -> None:
     columns[f"{site}.rel_l2"][layer, row] = size
     columns[f"{site}.max_abs"][layer, row] = size * 2
-    columns[f"{site}.cosine"][layer, row] = 1 - size**2 / 2
-    columns[f"{site}.max_ulp"][layer, row] = 0 if np.isnan(size) else int(size * 512)
+    columns[f"{site}.cosine"][layer, row] = 1 - size**2 / 2 if np.isfinite(size) else np.nan
+    columns[f"{site}.max_ulp"][layer, row] = int(size * 512) if np.isfinite(size) else 0
     columns[f"{site}.bit_equal"][layer, row] = False

@@ -19,7 +19,7 @@ def cell_text(model: ViewModel) -> str:
         f"kldive {facts.address} · {whole.model}",
         f"{SIDE_A}: {whole.a.engine} {whole.a.version} {whole.a.dtype}",
         f"{SIDE_B}: {whole.b.engine} {whole.b.version} {whole.b.dtype}",
-        f"request {token.request} position {token.position} id {token.token_id} {quote(token.text)}",
+        f"{token.request} position {token.position} id {token.token_id} {quote(token.text)}",
         f"logp A {fixed(probability.a, 6)} B {fixed(probability.b, 6)}",
         f"dlogp {signed(probability.dlogp, 6)} ({DIRECTION})",
     ]

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
 from workbench.address import Address
 from workbench.errors import CaptureError
 from workbench.names import DEFAULT_CLASS_ORDER, LAYER_SITES, DivergenceClass
@@ -42,6 +40,21 @@ class SideFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JumpFacts:
+    """The first site where more error leaves than entered.
+
+    Attributes:
+        layer: None for a site of the whole model.
+        site: Short name.
+        scale: The factor between the sides when it is one constant: A is about scale times B.
+    """
+
+    layer: int | None
+    site: str
+    scale: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonFacts:
     """What a comparison is, for titles and status lines.
 
@@ -51,6 +64,9 @@ class ComparisonFacts:
         rows_compared, rows_expected: Coverage.
         tolerance: Name of the tolerance profile.
         kinds: `moe` or `dense` per layer.
+        kl, kl_name: Mean KL(A‖B) per token in nats, and which estimator it is; None when unknown.
+        max_abs_dlogp: Largest |dlogp|.
+        jump: Where the error enters, when total error tells.
         first_rows: Row of the first divergence of each class that has one.
     """
 
@@ -65,6 +81,10 @@ class ComparisonFacts:
     rows_expected: int
     tolerance: str
     kinds: tuple[str, ...]
+    kl: float | None
+    kl_name: str
+    max_abs_dlogp: float | None
+    jump: JumpFacts | None
     first_rows: Mapping[DivergenceClass, int]
 
     def layer_kind(self, layer: int) -> str:
@@ -75,7 +95,8 @@ class ComparisonFacts:
 def comparison_facts(source: Source) -> ComparisonFacts:
     """The facts of a whole comparison."""
     summary = source.summary
-    rows = summary["rows"]
+    rows, kl = summary["rows"], summary["kl"]
+    exact = kl["exact_mean"]
     return ComparisonFacts(
         a=_side(summary["a"]),
         b=_side(summary["b"]),
@@ -88,6 +109,10 @@ def comparison_facts(source: Source) -> ComparisonFacts:
         rows_expected=int(rows["expected"]),
         tolerance=source.budgets().profile,
         kinds=layer_kinds(source),
+        kl=kl["k3"] if exact is None else exact,
+        kl_name="k3" if exact is None else "exact",
+        max_abs_dlogp=summary["max_abs_dlogp"],
+        jump=_jump(summary),
         first_rows=_first_rows(source),
     )
 
@@ -96,13 +121,20 @@ def _first_rows(source: Source) -> dict[DivergenceClass, int]:
     found: dict[DivergenceClass, int] = {}
     for klass in DEFAULT_CLASS_ORDER:
         entry = source.summary["first"].get(klass)
-        if entry is None:
-            continue
-        here = (pl.col("request") == entry["request"]) & (pl.col("position") == entry["position"])
-        rows = source.rows.with_row_index("index").filter(here)["index"]
-        if len(rows):
-            found[klass] = int(rows[0])
+        if entry is not None:
+            found[klass] = int(entry["row"])
     return found
+
+
+def _jump(summary: Mapping[str, Any]) -> JumpFacts | None:
+    found = summary.get("jump")
+    if found is None:
+        return None
+    return JumpFacts(
+        layer=found["layer"],
+        site=str(found["site"]),
+        scale=found.get("scale") if found.get("constant") else None,
+    )
 
 
 def _side(facts: Mapping[str, Any]) -> SideFacts:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from workbench.names import DivergenceClass
 from workbench.view.classes import CLASS_TITLES
+from workbench.view.facts import JumpFacts
 from workbench.view.inspector import CellFacts, RouterFacts
 from workbench.view.numbers import count, fixed, short, signed
 from workbench.view.rows import quote
@@ -28,26 +29,39 @@ class Headline(NamedTuple):
     tone: Tone
 
 
+def verdict_line(model: ViewModel) -> Headline:
+    """What the comparison as a whole comes to."""
+    facts = model.facts
+    if facts.status == "not_comparable":
+        return Headline(f"not comparable{_because(facts.reason)}", "warning")
+    words = [f"{facts.status} · {facts.verdict}{_because(_where(facts.jump) or facts.reason)}"]
+    if facts.kl is not None:
+        words.append(f"KL(A‖B) {short(facts.kl)} ({facts.kl_name})")
+    if facts.max_abs_dlogp is not None:
+        words.append(f"max |dlogp| {short(facts.max_abs_dlogp)}")
+    return Headline(" · ".join(words), "good" if facts.status == "equal" else "finding")
+
+
+def _where(jump: JumpFacts | None) -> str:
+    if jump is None:
+        return ""
+    layer = "" if jump.layer is None else f"L{jump.layer} "
+    scale = "" if jump.scale is None else f", A ≈ {jump.scale:.4g} × B"
+    return f"the error enters at {layer}{jump.site}{scale}"
+
+
 def headline(model: ViewModel) -> Headline:
     """The line for the current state."""
     facts = model.facts
     if model.state.message:
         return Headline(model.state.message, "plain")
     if not model.num_rows:
-        return Headline(f"no rows to compare{_because(facts.reason)}", "warning")
-    if facts.status == "not_comparable":
-        return Headline(f"not comparable{_because(facts.reason)}", "warning")
-    if not facts.first_rows:
-        return _nothing_found(model)
-    return _at_cursor(model)
-
-
-def _nothing_found(model: ViewModel) -> Headline:
-    cells = count(model.num_layers * model.num_rows)
-    if model.facts.status == "equal":
+        return Headline("no rows to compare", "warning")
+    if not facts.first_rows and facts.status == "equal":
+        cells = count(model.num_layers * model.num_rows)
         text = f"identical: 0 of {cells} cells differ in any recorded bit, nor any log-probability"
         return Headline(text, "good")
-    return Headline(f"no divergence of any class{_because(model.facts.reason)}", "warning")
+    return _at_cursor(model)
 
 
 def _at_cursor(model: ViewModel) -> Headline:
@@ -59,18 +73,15 @@ def _at_cursor(model: ViewModel) -> Headline:
     title = CLASS_TITLES[klass]
     if not here:
         ahead = len(index) - before
-        hint = f"n: {count(ahead)} ahead" if ahead else "N: back to the last"
-        return Headline(f"{where}: no {title} here · {hint}", "plain")
-    ordinal = (
-        f"first {title}" if before == 0 else f"{title} {count(before + 1)} of {count(len(index))}"
-    )
+        hint = f"n: {count(ahead)} ahead" if ahead else "N goes back" if before else "c: class"
+        return Headline(f"{where} · {_site_detail(facts)} · no {title} here ({hint})", "plain")
+    of_all = f"{title} {count(before + 1)} of {count(len(index))}"
+    ordinal = of_all if before else f"first {title}"
     text = f"{ordinal}: {where} · {_detail(klass, facts)}"
-    if set(model.facts.first_rows) == {"bit"}:
-        cells = count(model.num_layers * model.num_rows)
-        differ = f"{count(len(index))} of {cells} cells differ in bits"
-        text = f"within rounding, no flip: {differ} · {text}"
-        return Headline(text, "good")
-    return Headline(text, "finding")
+    if set(model.facts.first_rows) != {"bit"}:
+        return Headline(text, "finding")
+    differ = f"{count(len(index))} of {count(model.num_layers * model.num_rows)} cells differ"
+    return Headline(f"within rounding: {differ}, none beyond budget · {text}", "good")
 
 
 def _detail(klass: DivergenceClass, facts: CellFacts) -> str:
@@ -79,18 +90,23 @@ def _detail(klass: DivergenceClass, facts: CellFacts) -> str:
         return flip if klass == "unexplained_flip" else f"{flip} · {explained_word(facts.router)}"
     if klass == "logprob":
         logprob = facts.logprob
-        return (
-            f"logp A {fixed(logprob.a)}  B {fixed(logprob.b)} · "
-            f"dlogp {signed(logprob.dlogp)} (A − B)"
-        )
+        sides = f"logp A {fixed(logprob.a)} B {fixed(logprob.b)}"
+        return f"{sides} · dlogp {signed(logprob.dlogp)} (A − B)"
+    return _site_detail(facts)
+
+
+def _site_detail(facts: CellFacts) -> str:
     found = next((site for site in facts.sites if site.site == facts.site), None)
     if found is None or not found.known:
-        return f"{facts.site}: not recorded here"
+        return f"{facts.site}: {absence(facts)}"
+    if facts.site == "topk_ids":
+        return "same experts" if found.bit_equal or not facts.router else flip_text(facts.router)
     if found.nonfinite_a or found.nonfinite_b:
-        return (
-            f"{facts.site}: NaN or Inf in {_nonfinite_sides(found.nonfinite_a, found.nonfinite_b)}"
-        )
-    return f"{facts.site}: rel L2 {short(found.rel_l2)} · max |A − B| {short(found.max_abs)}"
+        sides = _nonfinite_sides(found.nonfinite_a, found.nonfinite_b)
+        return f"{facts.site}: NaN or Inf in {sides}"
+    if found.bit_equal:
+        return f"{facts.site}: equal bit for bit"
+    return f"{facts.site}: rel L2 {short(found.rel_l2, 1)} · max |A − B| {short(found.max_abs, 1)}"
 
 
 def flip_text(router: RouterFacts) -> str:

@@ -17,7 +17,7 @@ from workbench.address import Address
 from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES, DivergenceClass
 from workbench.view import geometry
 from workbench.view.actions import ACTION_BY_ID
-from workbench.view.facts import cell_facts, comparison_facts, recorded_sites
+from workbench.view.facts import JumpFacts, cell_facts, comparison_facts, recorded_sites
 from workbench.view.geometry import Geometry, Viewport
 from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
@@ -185,7 +185,17 @@ class ViewModel:
         code = int(self.codes()[self.state.layer, self.state.row])
         if code == ABSENT:
             return code, absence(self.cell_facts())
-        return code, LENSES[self.state.lens].legend[code - EQUAL]
+        meaning = LENSES[self.state.lens].legend[code - EQUAL]
+        return code, f"{meaning}, after an explained flip" if self._excused(code) else meaning
+
+    def _excused(self, code: int) -> bool:
+        """Whether the difference at the cursor follows from a flip that its inputs explain."""
+        state = self.state
+        if state.lens not in ("combined", "residual") or code - EQUAL in (0, 1, 6):
+            return False
+        with self._lock:
+            excused_LT = self.source.excuses().of(LENSES[state.lens].site)
+        return bool(excused_LT[state.layer, state.row])
 
     def text(self, row: int) -> str:
         """A row's raw token text."""
@@ -234,18 +244,34 @@ class ViewModel:
         """Which request a row belongs to, counted from 0."""
         return int(np.searchsorted(self._request_starts, row, side="right")) - 1
 
+    def _at_jump(self, state: ViewState, jump: JumpFacts) -> ViewState:
+        """Where total error says that it enters; all rows of that layer carry it."""
+        if jump.layer is None or jump.site not in self.sites:
+            return state
+        row = _first_measured(self.source, jump.layer, jump.site)
+        state = replace(state, lens=lens_of_site(jump.site), site=jump.site)
+        return go(state, Cell(jump.layer, row), self)
+
     def _opening_state(self, at: Address | None) -> ViewState:
         state = ViewState(tolerance=self.facts.tolerance)
         for klass in DEFAULT_CLASS_ORDER:
             if klass in self.facts.first_rows and len(self.jumps(klass, state.order)):
                 state = choose_class(state, self, klass)
                 break
+        if self.facts.jump is not None and state.klass != "local_error":
+            state = self._at_jump(state, self.facts.jump)
         if at is not None:
             layer = state.layer if at.layer is None else at.layer
             row = state.row if at.row is None else at.row
             state = go(state, Cell(layer, row), self)
             state = replace(state, site=at.site) if at.site in self.sites else state
         return state
+
+
+def _first_measured(source: Source, layer: int, site: str) -> int:
+    """The first row that has a number at a layer's site; 0 when none has."""
+    name = f"{site}.rel_l2"
+    return int(np.argmax(~source.missing(name)[layer])) if source.has_column(name) else 0
 
 
 def _request_starts(source: Source) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from workbench.comparison.classes import Excuses
 from workbench.comparison.tolerance import Budgets
 from workbench.names import DivergenceClass
 
@@ -63,6 +64,9 @@ class Source(Protocol):
 
     def budgets(self) -> Budgets:
         """Rounding budgets of the profile that the comparison was made with."""
+
+    def excuses(self) -> Excuses:
+        """What lies downstream of explained flips."""
 
     def class_mask(self, klass: DivergenceClass) -> np.ndarray:
         """Which cells belong to a class, bool, shape (L, T)."""
