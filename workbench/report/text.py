@@ -1,14 +1,14 @@
 """The one-screen report of a comparison: what was compared, the numbers, the firsts, the place.
 
-Rendered with rich, so that tables align; without colour unless asked. Never imports torch,
-transformers or vllm.
+A face over the view-model, like the workbench: the same words, the same numbers, no colour unless
+asked. Never imports torch, transformers or vllm.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -17,95 +17,95 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.comparison.result import Comparison
-from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES
-from workbench.report.numbers import count, escaped, number, place, share
-from workbench.report.place import SideBySide, neighbourhood, side_by_side
+from workbench.names import DIVERGENCE_CLASSES, DivergenceClass, Status, WeightsStatus
+from workbench.report.words import place, share
+from workbench.view.classes import CLASS_TITLES
+from workbench.view.headline import explained_word
+from workbench.view.inspector import RouterFacts
+from workbench.view.model import ViewModel
+from workbench.view.numbers import count, fixed, short
+from workbench.view.rows import quote, strip_tokens
+from workbench.view.state import Cell
 
-STATUS_STYLE = {"equal": "bold green", "diverged": "bold red", "not_comparable": "bold yellow"}
-CLASS_TITLES = {
-    "bit": "bit difference",
-    "rounding": "beyond rounding",
-    "flip": "router flip",
-    "unexplained_flip": "unexplained flip",
-    "local_error": "local error",
-    "logprob": "log-probability",
+STATUS_STYLE: Final[dict[Status, str]] = {
+    "equal": "bold green",
+    "diverged": "bold red",
+    "not_comparable": "bold yellow",
+}
+WEIGHTS_STYLE: Final[dict[WeightsStatus, str]] = {
+    "equal": "",
+    "different": "bold red",
+    "unknown": "yellow",
+}
+_TABLE: Final[dict[str, Any]] = {
+    "box": box.SIMPLE_HEAD,
+    "pad_edge": False,
+    "padding": (0, 1),
+    "show_edge": False,
 }
 
 
 def show(comparison: Comparison, *, width: int = 100, color: bool = False) -> str:
     """The report of a comparison as text, at most `width` columns wide."""
+    page = io.StringIO()
     console = Console(
-        file=io.StringIO(),
+        file=page,
         width=width,
         force_terminal=color,
-        no_color=not color,
         color_system="standard" if color else None,
         highlight=False,
         legacy_windows=False,
     )
-    console.print(report(comparison))
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines())
+    console.print(report(comparison, width))
+    return "\n".join(line.rstrip() for line in page.getvalue().rstrip().splitlines())
 
 
-def report(comparison: Comparison) -> RenderableType:
+def report(comparison: Comparison, width: int = 100) -> RenderableType:
     """The report as a rich renderable."""
     summary = comparison.summary
     parts: list[RenderableType] = [_facts(summary), Text(), _firsts(summary)]
-    lead = lead_entry(summary)
-    if lead is None:
-        parts += [Text(), Text("No divergence of any class: every compared cell is bit-equal.")]
-    else:
-        parts += [Text(), *_around(comparison, *lead)]
+    if comparison.num_rows:
+        parts += [Text(), *_around(ViewModel(comparison), summary, width)]
     parts += [Text(), Text(f"step through it:  kldive tui {comparison.directory}", style="bold")]
     return Group(*parts)
 
 
-def lead_entry(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """The class that leads the report and its first divergence, or None when nothing differs."""
-    for name in DEFAULT_CLASS_ORDER:
-        entry = summary["first"][name]
-        if entry is not None:
-            return name, entry
-    return None
-
-
 def _facts(summary: Mapping[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
+    table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for side, title in (("a", "A rollout"), ("b", "B trainer")):
-        facts = summary[side]
-        table.add_row(title, f"{facts['engine']} {facts['version']} · {facts['dtype']}")
+    probability, rows, jump = summary["probability"], summary["rows"], summary["jump"]
+    table.add_row("A rollout", _side(summary["a"]))
+    table.add_row("B trainer", _side(summary["b"]))
     table.add_row("model", _model(summary["a"]["model"]))
-    status = Text(summary["status"].replace("_", " ").upper(), STATUS_STYLE[summary["status"]])
-    status.append(f"  verdict: {summary['verdict']}", "bold")
-    if summary.get("reason"):
-        status.append(f"  {summary['reason']}", "not bold")
-    table.add_row("result", status)
-    table.add_row("weights", _weights(summary))
-    rows = summary["rows"]
+    table.add_row("result", _result(summary))
+    weights = summary["weights"]
+    table.add_row(
+        "weights", Text(f"{weights}: {summary['weights_detail']['text']}", WEIGHTS_STYLE[weights])
+    )
     table.add_row(
         "rows", f"{share(rows['compared'], rows['expected'])} compared, token ids proved equal"
     )
-    kl = summary["kl"]
-    table.add_row(
-        "KL(A‖B)",
-        f"exact {number(kl['exact_mean'])} · k1 {number(kl['k1'])} · k2 {number(kl['k2'])} · "
-        f"k3 {number(kl['k3'])}   nats per token, {summary['probability']['over']}",
-    )
+    table.add_row("KL(A‖B)", f"{_kl(summary['kl'])}  nats per token")
+    table.add_row("", f"over {count(probability['n'])} {probability['over']}")
     table.add_row(
         "|dlogp|",
-        f"max {number(summary['max_abs_dlogp'])} · "
-        f"mean {number(summary['probability']['abs_dlogp']['mean'])}   dlogp = logp A − logp B",
+        f"max {short(summary['max_abs_dlogp'])} · mean {short(probability['abs_dlogp']['mean'])}"
+        "  dlogp = logp A − logp B",
     )
     table.add_row("routing", _routing(summary["routing"]))
     table.add_row(
         "tolerance", f"{summary['tolerance']['profile']}: {summary['tolerance']['reason']}"
     )
-    jump = summary["jump"]
     table.add_row("jump", "none: no site adds more than rounding" if jump is None else _jump(jump))
     return table
+
+
+def _side(side: Mapping[str, Any]) -> str:
+    words = [f"{side['engine']} {side['version']}".strip(), side["dtype"]]
+    if not side["complete"]:
+        words.append("INCOMPLETE")
+    return " · ".join(word for word in words if word)
 
 
 def _model(model: Mapping[str, Any]) -> str:
@@ -115,109 +115,133 @@ def _model(model: Mapping[str, Any]) -> str:
     )
 
 
-def _weights(summary: Mapping[str, Any]) -> Text:
-    detail = summary["weights_detail"]
-    style = {"equal": "", "different": "bold red", "unknown": "yellow"}[summary["weights"]]
-    return Text(f"{summary['weights']}: {detail['text']}", style)
+def _result(summary: Mapping[str, Any]) -> Text:
+    status: Status = summary["status"]
+    text = Text(status.replace("_", " ").upper(), STATUS_STYLE[status])
+    text.append(f" · {summary['verdict']}", "bold")
+    return text.append(f": {summary['reason']}" if summary["reason"] else "", "not bold")
+
+
+def _kl(kl: Mapping[str, float | None]) -> str:
+    names = {"exact_mean": "exact", "k1": "k1", "k2": "k2", "k3": "k3"}
+    return " · ".join(f"{title} {short(kl[name])}" for name, title in names.items())
 
 
 def _routing(routing: Mapping[str, Any]) -> str:
     if not routing["compared"]:
-        return "no router captured on both sides"
-    return (
-        f"other expert set in {share(routing['flips'], routing['compared'])} of (row, layer); "
-        f"{count(routing['explained'])} explained, {count(routing['unexplained'])} unexplained, "
-        f"{count(routing['unjudged'])} unjudged"
-    )
+        return "no router recorded on both sides"
+    flips = f"another expert set in {share(routing['flips'], routing['compared'])} of (row, layer)"
+    if not routing["flips"]:
+        return flips
+    kinds = [
+        f"{count(routing[name])} {name}"
+        for name in ("explained", "unexplained", "unjudged")
+        if routing[name]
+    ]
+    return f"{flips}: {', '.join(kinds)}"
 
 
 def _jump(jump: Mapping[str, Any]) -> str:
     layer = "" if jump["layer"] is None else f"L{jump['layer']} "
     text = (
-        f"{layer}{jump['site']}: relative error {number(jump['size'])}, "
-        f"its inputs carry {number(jump['input_error'])}"
+        f"{layer}{jump['site']}: median relative error {short(jump['size'])}, "
+        f"its inputs carry {short(jump['input_error'])}"
     )
-    if jump.get("scale") is not None:
-        text += f"; A ≈ {number(jump['scale'], 4)} × B"
-    return text
+    return f"{text}; A ≈ {jump['scale']:.4g} × B" if jump["constant"] else text
 
 
 def _firsts(summary: Mapping[str, Any]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    table.add_column("first …")
-    table.add_column("where")
-    table.add_column("token")
-    table.add_column("size", justify="right")
-    table.add_column("A", justify="right")
-    table.add_column("B", justify="right")
-    for name in DIVERGENCE_CLASSES:
-        entry = summary["first"][name]
-        title = CLASS_TITLES[name]
+    table = Table(**_TABLE)
+    for title in ("first …", "where", "token"):
+        table.add_column(title)
+    for title in ("size", "A", "B"):
+        table.add_column(title, justify="right")
+    for klass in DIVERGENCE_CLASSES:
+        entry = summary["first"][klass]
         if entry is None:
-            why = "needs the model" if name == "local_error" else "none"
-            table.add_row(title, Text(why, "dim"), "", "", "", "")
+            table.add_row(CLASS_TITLES[klass], Text(_why_none(summary, klass), "dim"))
             continue
         table.add_row(
-            title,
+            CLASS_TITLES[klass],
             place(entry),
-            _quoted(entry["token"]),
-            number(entry["size"]),
+            quote(entry["token"], 12),
+            short(entry["size"]),
             _value(entry["a"]),
             _value(entry["b"]),
         )
     return table
 
 
+def _why_none(summary: Mapping[str, Any], klass: DivergenceClass) -> str:
+    if klass == "local_error" and "attribution" not in summary:
+        return "not looked for: kldive attribute finds it, with the model"
+    return "none"
+
+
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return "{" + ",".join(str(expert) for expert in value) + "}"
-    return number(value, 5)
+    return fixed(value)
 
 
-def _quoted(token: Any) -> str:
-    return f"'{escaped(token)}'" if isinstance(token, str) else str(token)
-
-
-def _around(comparison: Comparison, name: str, entry: Mapping[str, Any]) -> list[RenderableType]:
-    row = int(entry["row"])
-    before, here, after = neighbourhood(comparison.rows, row)
-    text = Text("  …" if before.elided else "  ")
-    text.append(escaped(before.text)).append(escaped(here), "reverse bold")
-    text.append(escaped(after.text)).append("…" if after.elided else "")
+def _around(model: ViewModel, summary: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """The cell the workbench would open at: its text, and both sides' experts."""
+    state = model.state
+    entry = summary["first"][state.klass]
+    if entry is None:
+        return [Text("No divergence of any class: every compared cell is bit-equal.")]
+    first, stop = model.request_rows(state.row)
+    strip = Text("  ")
+    for token in strip_tokens(model.text, row=state.row, first=first, stop=stop, width=width - 8):
+        mark = ("[", "]", "bold reverse") if token.row == state.row else ("", "", "")
+        strip.append(f"{mark[0]}{token.text}{mark[1]}", mark[2])
     parts: list[RenderableType] = [
-        Text(f"At the first {CLASS_TITLES[name]}, {place(entry)}:", "bold"),
-        text,
+        Text(f"at the first {CLASS_TITLES[state.klass]}, {place(entry)}:", "bold"),
+        strip,
     ]
-    experts = side_by_side(comparison, row, entry["layer"])
-    if experts is not None:
-        parts += [Text(), _experts(experts)]
-    return parts
+    layer = _layer_to_show(model, entry)
+    router = model.cell_facts(Cell(layer=layer, row=state.row)).router
+    return parts if router is None else [*parts, Text(), _experts(router, layer)]
 
 
-def _experts(found: SideBySide) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+def _layer_to_show(model: ViewModel, entry: Mapping[str, Any]) -> int:
+    """The entry's layer; for the model as a whole, the row's first layer that flips, or the last."""
+    if entry["layer"] is not None:
+        return int(entry["layer"])
+    row = model.state.row
+    for layer in range(model.num_layers):
+        router = model.cell_facts(Cell(layer=layer, row=row)).router
+        if router is not None and router.num_flips:
+            return layer
+    return model.num_layers - 1
+
+
+def _experts(router: RouterFacts, layer: int) -> RenderableType:
+    table = Table(**_TABLE)
     table.add_column("expert", justify="right")
-    for side in ("A", "B"):
-        table.add_column(f"{side} rank", justify="right")
-        table.add_column(f"{side} logit", justify="right")
-        table.add_column(f"{side} gate", justify="right")
+    for side in ("A rollout", "B trainer"):
+        table.add_column(f"{side} #", justify="right")
+        table.add_column("logit", justify="right")
+        table.add_column("gate", justify="right")
     table.add_column("")
-    for line in found.lines:
+    for row in router.experts:
         table.add_row(
-            str(line.expert),
-            *(
-                cell
-                for side in (line.a, line.b)
-                for cell in (
-                    "·" if side.rank is None else str(side.rank),
-                    number(side.logit, 6),
-                    "·" if side.rank is None else number(side.gate, 5),
-                )
-            ),
-            Text("only A" if line.b.rank is None else "only B" if line.a.rank is None else ""),
+            str(row.expert),
+            *_expert_side(row.rank_a, row.logit_a, row.gate_a),
+            *_expert_side(row.rank_b, row.logit_b, row.gate_b),
+            "" if row.on == "both" else f"only {row.on}",
         )
-    title = Text(f"router of layer {found.layer}: top-{found.top_k} by logit", "dim")
-    margins = Text(
-        f"margin k/k+1: A {number(found.margin_a, 4)}, B {number(found.margin_b, 4)}", "dim"
+    margins = f"margin k/k+1: A {short(router.margin_a.gap)}, B {short(router.margin_b.gap)}"
+    if router.num_flips:
+        margins += f" · flip {explained_word(router)}"
+        if router.needed is not None and router.bound is not None:
+            margins += f": needs {short(router.needed)}, the input difference can move {short(router.bound)}"
+    return Group(
+        Text(f"  router of layer {layer}, experts by rank", "dim"),
+        Padding(table, (0, 0, 0, 2)),
+        Text(f"  {margins}", "dim"),
     )
-    return Group(title, Padding(table, (0, 0, 0, 2)), margins)
+
+
+def _expert_side(rank: int | None, logit: float | None, gate: float | None) -> tuple[str, str, str]:
+    return ("–" if rank is None else str(rank), fixed(logit), fixed(gate))
