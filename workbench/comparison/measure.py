@@ -23,7 +23,7 @@ from workbench.comparison import columns
 from workbench.comparison.arrow import Column, LayerTableWriter, Values
 from workbench.comparison.classes import previous_row
 from workbench.comparison.contracts import Contracts
-from workbench.comparison.metrics import measure, no_difference
+from workbench.comparison.metrics import Accumulator
 from workbench.comparison.router import RouterMeasurement
 from workbench.comparison.rowmap import RowMap
 from workbench.comparison.siterows import SiteRows, site_values
@@ -156,16 +156,12 @@ class Measurement:
 
     def _site(self, name: str) -> SiteRows | None:
         """Metrics of one site over all rows; None where no row could be compared."""
-        whole = no_difference(self.num_rows)
-        there = np.zeros(self.num_rows, np.bool_)
+        whole = Accumulator(self.num_rows)
         width = self._common_width(name)
         for block in self.row_map.blocks([name]):
-            part = measure(block.a[0][:, :width], block.b[0][:, :width])
-            for target, values in zip(whole, part, strict=True):
-                target[block.rows] = values
-            there[block.rows] = True
-        self._counts.coverage[name] = int(there.sum())
-        return SiteRows(whole, there) if there.any() else None
+            whole.add(block.rows, block.a[0][:, :width], block.b[0][:, :width])
+        self._counts.coverage[name] = int(whole.there.sum())
+        return SiteRows(whole.finish(), whole.there) if whole.there.any() else None
 
     def _common_width(self, name: str) -> int:
         widths = [math.prod(c.manifest.sites[name].shape) for c in (self.a, self.b)]

@@ -15,7 +15,7 @@ from workbench.comparison import flips, routing
 from workbench.comparison.arrow import Values
 from workbench.comparison.columns import ROUTER_METRICS
 from workbench.comparison.contracts import Contracts
-from workbench.comparison.metrics import no_difference
+from workbench.comparison.metrics import Accumulator
 from workbench.comparison.rowmap import RowMap
 from workbench.comparison.siterows import SiteRows, site_values
 from workbench.names import layer_site
@@ -92,22 +92,23 @@ class RouterMeasurement:
         self._coverage["topk_ids"] = count
 
     def _gates(self) -> dict[str, Values]:
-        whole, there = no_difference(self.num_rows), np.zeros(self.num_rows, np.bool_)
+        whole = Accumulator(self.num_rows)
         sites = self._blocks("topk_ids", "topk_weights")
         for block in self.row_map.blocks(sites, block_elements=BLOCK_ELEMENTS):
-            found = routing.compare_gates(
+            found = routing.match_gates(
                 block.a[0],
                 _times(block.a[1], self.contracts.gate_factor_a),
                 block.b[0],
                 _times(block.b[1], self.contracts.gate_factor_b),
             )
-            for target, values in zip(whole, found.rows, strict=True):
-                target[block.rows] = values
-            there[block.rows] = True
-            self._put("gates.max_abs", block.rows, found.rows.max_abs)
+            whole.add(block.rows, found.a, found.b)
             self._put("gates.mass_moved", block.rows, found.mass_moved)
-        self._coverage["topk_weights"] = int(there.sum())
-        return site_values("topk_weights", SiteRows(whole, there)) if there.any() else {}
+        self._coverage["topk_weights"] = int(whole.there.sum())
+        if not whole.there.any():
+            return {}
+        metrics = whole.finish()
+        self._put("gates.max_abs", np.flatnonzero(whole.there), metrics.max_abs[whole.there])
+        return site_values("topk_weights", SiteRows(metrics, whole.there))
 
     def _scores(self) -> None:
         top_k = self._top_k()

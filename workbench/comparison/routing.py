@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from workbench.comparison.metrics import RowMetrics, measure
 from workbench.store.dtypes import to_float32, unit_roundoff
 
 Scoring = Literal["softmax", "sigmoid"]
@@ -43,15 +42,17 @@ class SetMetrics(NamedTuple):
     num_flips: np.ndarray
 
 
-class GateMetrics(NamedTuple):
+class MatchedGates(NamedTuple):
     """Gate weights matched by expert id, an expert of one side alone counting as 0 on the other.
 
     Attributes:
-        rows: Site metrics of the matched weights.
+        a: A's weights over the union of both sides' experts, shape (T, K + J), 0 in unused places.
+        b: B's weights at the same places.
         mass_moved: 0.5 * sum over experts of |w_A - w_B|, float32 (T,).
     """
 
-    rows: RowMetrics
+    a: np.ndarray
+    b: np.ndarray
     mass_moved: np.ndarray
 
 
@@ -109,10 +110,10 @@ def compare_sets(ids_a_TK: np.ndarray, ids_b_TJ: np.ndarray) -> SetMetrics:
     return SetMetrics(flips_T == 0, order_T, flips_T)
 
 
-def compare_gates(
+def match_gates(
     ids_a_TK: np.ndarray, weights_a_TK: np.ndarray, ids_b_TJ: np.ndarray, weights_b_TJ: np.ndarray
-) -> GateMetrics:
-    """Gate weights over the union of both sides' experts."""
+) -> MatchedGates:
+    """Brings both sides' gate weights to the same places."""
     slots_TK = match_slots(ids_a_TK, ids_b_TJ)
     only_b_TJ = (match_slots(ids_b_TJ, ids_a_TK) < 0) & (ids_b_TJ >= 0)
     empty = np.zeros((), weights_b_TJ.dtype)
@@ -125,7 +126,7 @@ def compare_gates(
     a_TU = np.concatenate([used_TK, np.zeros(only_b_TJ.shape, weights_a_TK.dtype)], axis=1)
     with np.errstate(invalid="ignore"):
         moved_T = np.abs(a_TU.astype(np.float64) - b_TU.astype(np.float64)).sum(axis=1)
-    return GateMetrics(measure(a_TU, b_TU), (0.5 * moved_T).astype(np.float32))
+    return MatchedGates(a_TU, b_TU, (0.5 * moved_T).astype(np.float32))
 
 
 def compare_scores(scores_a_TE: np.ndarray, scores_b_TE: np.ndarray, top_k: int) -> ScoreMetrics:

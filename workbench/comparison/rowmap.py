@@ -97,17 +97,11 @@ class RowMap:
     ) -> Block | None:
         rows, offset_a = pairs.rows[part], pairs.offset_a[part]
         chunk_b, offset_b = pairs.chunk_b[part], pairs.offset_b[part]
-        there = np.ones(len(rows), np.bool_)
-        for map_a in maps_a:
-            there &= map_a.has(offset_a)
         runs = _runs(chunk_b)
-        for place, run in runs:
-            for site in sites:
-                map_b = b_chunks.get(place, site)
-                there[run] &= map_b.has(offset_b[run]) if map_b is not None else False
-        if not there.any():
-            return None
-        if not there.all():
+        there = _there(maps_a, offset_a, b_chunks, sites, runs, offset_b)
+        if there is not None:
+            if not there.any():
+                return None
             rows, offset_a, chunk_b, offset_b = (
                 values[there] for values in (rows, offset_a, chunk_b, offset_b)
             )
@@ -119,9 +113,30 @@ class RowMap:
         return Block(rows, [map_a.take(offset_a) for map_a in maps_a], gathered)
 
 
+def _there(
+    maps_a: list[_SiteRows],
+    offset_a: np.ndarray,
+    b_chunks: _Maps,
+    sites: Sequence[str],
+    runs: list[tuple[int, np.ndarray | slice]],
+    offset_b: np.ndarray,
+) -> np.ndarray | None:
+    """Rows that every site of both sides has; None when all of them do."""
+    maps_b = [(run, b_chunks.get(place, site)) for place, run in runs for site in sites]
+    whole = all(m.is_whole for m in maps_a) and all(m is not None and m.is_whole for _, m in maps_b)
+    if whole:
+        return None
+    there = np.ones(len(offset_a), np.bool_)
+    for map_a in maps_a:
+        there &= map_a.has(offset_a)
+    for run, map_b in maps_b:
+        there[run] &= map_b.has(offset_b[run]) if map_b is not None else False
+    return there
+
+
 def _runs(chunk_T: np.ndarray) -> list[tuple[int, np.ndarray | slice]]:
     """Chunks that occur, each with the places where it does."""
-    if len(chunk_T) and chunk_T[0] == chunk_T[-1] and (chunk_T == chunk_T[0]).all():
+    if len(chunk_T) and (chunk_T == chunk_T[0]).all():
         return [(int(chunk_T[0]), slice(None))]
     return [(int(place), np.flatnonzero(chunk_T == place)) for place in np.unique(chunk_T)]
 
@@ -143,6 +158,11 @@ class _SiteRows:
         self.width = math.prod(array.shape[1:])
         self._array_TD = array.reshape(len(array), self.width)
         self._cover = chunk.covered(site)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has every row of its chunk."""
+        return self._cover is None
 
     def has(self, offset_T: np.ndarray) -> np.ndarray:
         if self._cover is None:

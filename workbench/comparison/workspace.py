@@ -1,0 +1,83 @@
+"""Work arrays of one thread, kept from block to block.
+
+A fresh array of a block's size goes back to the system when it dies and is asked for again page by
+page: that costs three times what the arithmetic on it does.
+
+Axis legend: T row of a block, D element of the row.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Final
+
+import numpy as np
+
+from workbench.comparison.ulp import SIGNED, UNSIGNED
+
+_local: Final = threading.local()
+_MAGNITUDE: Final = {signed: signed(np.iinfo(signed).max) for signed in SIGNED.values()}
+
+
+class Workspace:
+    """Named scratch arrays that grow to the largest block seen; contents are undefined."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+        """Scratch array of a shape; the same name gives the same memory, whatever the type."""
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        kept = self._kept.get(name)
+        if kept is None or kept.size < size:
+            kept = self._kept[name] = np.empty(size, np.uint8)
+        return kept[:size].view(kind).reshape(shape)
+
+    def float32(self, name: str, values_TD: np.ndarray) -> np.ndarray:
+        """Exact float32 of a float type of at most 32 bits; float32 passes through."""
+        if values_TD.dtype == np.float32:
+            return values_TD
+        if values_TD.dtype.name == "bfloat16":
+            bits_TD = self.array(name, values_TD.shape, np.uint32)
+            np.copyto(bits_TD, values_TD.view(np.uint16))
+            np.left_shift(bits_TD, 16, out=bits_TD)
+            return bits_TD.view(np.float32)
+        wide_TD = self.array(name, values_TD.shape, np.float32)
+        np.copyto(wide_TD, values_TD)
+        return wide_TD
+
+    def max_ulp(self, x_TD: np.ndarray, y_TD: np.ndarray) -> np.ndarray:
+        """`ulp.ulp_distance`, its largest per row, for two contiguous arrays of one float type.
+
+        Uses the memory of "x", "y" and "d", so that a block needs no more room in the caches.
+        """
+        width = x_TD.dtype.itemsize
+        a_TD = self._ordered_bits("x", x_TD)
+        b_TD = self._ordered_bits("y", y_TD)
+        high_TD = self.array("d", x_TD.shape, SIGNED[width])
+        np.maximum(a_TD, b_TD, out=high_TD)
+        np.minimum(a_TD, b_TD, out=a_TD)
+        np.subtract(high_TD, a_TD, out=high_TD)
+        largest_T: np.ndarray = high_TD.view(UNSIGNED[width]).max(axis=1)
+        return largest_T
+
+    def _ordered_bits(self, name: str, values_TD: np.ndarray) -> np.ndarray:
+        signed = SIGNED[values_TD.dtype.itemsize]
+        bits_TD = values_TD.view(signed)
+        sign_TD = self.array("d", bits_TD.shape, signed)
+        out_TD = self.array(name, bits_TD.shape, signed)
+        np.right_shift(bits_TD, 8 * bits_TD.dtype.itemsize - 1, out=sign_TD)
+        np.bitwise_and(bits_TD, _MAGNITUDE[signed], out=out_TD)
+        np.bitwise_xor(out_TD, sign_TD, out=out_TD)
+        np.subtract(out_TD, sign_TD, out=out_TD)
+        return out_TD
+
+
+def workspace() -> Workspace:
+    """This thread's work arrays."""
+    found: Workspace | None = getattr(_local, "workspace", None)
+    if found is None:
+        found = _local.workspace = Workspace()
+    return found
