@@ -165,16 +165,22 @@ def _firsts(summary: Mapping[str, Any]) -> Table:
             CLASS_TITLES[klass],
             place(entry),
             quote(entry["token"], 12),
-            short(entry["size"]),
+            _size(klass, entry["size"]),
             _value(entry["a"]),
             _value(entry["b"]),
         )
     return table
 
 
+def _size(klass: DivergenceClass, size: float | None) -> str:
+    if klass == "flip" and size is not None:
+        return f"{size:.0f} expert" + ("s" if size != 1 else "")
+    return short(size)
+
+
 def _why_none(summary: Mapping[str, Any], klass: DivergenceClass) -> str:
     if klass == "local_error" and "attribution" not in summary:
-        return "not looked for: kldive attribute finds it, with the model"
+        return "needs the model: kldive attribute"
     return "none"
 
 
@@ -205,7 +211,7 @@ def _around(model: ViewModel, summary: Mapping[str, Any], width: int) -> list[Re
 
 
 def _layer_to_show(model: ViewModel, entry: Mapping[str, Any]) -> int:
-    """The entry's layer; for the model as a whole, the row's first layer that flips, or the last."""
+    """The entry's layer; for a row as a whole its first layer that flips, or the last."""
     if entry["layer"] is not None:
         return int(entry["layer"])
     row = model.state.row
@@ -235,11 +241,11 @@ def _experts(router: RouterFacts, layer: int) -> RenderableType:
     if router.num_flips:
         margins += f" · flip {explained_word(router)}"
         if router.needed is not None and router.bound is not None:
-            margins += f": needs {short(router.needed)}, the input difference can move {short(router.bound)}"
+            margins += f": needs {short(router.needed)}, inputs can move {short(router.bound)}"
     return Group(
         Text(f"  router of layer {layer}, experts by rank", "dim"),
         Padding(table, (0, 0, 0, 2)),
-        Text(f"  {margins}", "dim"),
+        Padding(Text(margins, "dim"), (0, 0, 0, 2)),
     )
 
 
