@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.attribution.kinds import MODULE_BY_NAME, MODULES
 from workbench.comparison.arrow import Column, LayerTableWriter, Values
+from workbench.comparison.columns import LOCAL_ERROR
 
 NUMBERS: Final = ("local", "inherited", "total", "units_a", "units_b")
 """Per module: local error of A against B's module on A's input; what the difference of the inputs
@@ -30,7 +31,7 @@ def column_name(module: str, number: str) -> str:
 
 def local_columns(modules: list[str]) -> list[Column]:
     """Columns of `local.arrow` when some modules were measured."""
-    columns = [Column("layer", "u4"), Column("row", "u4")]
+    columns = [Column("layer", "u4"), Column("row", "u4"), Column(LOCAL_ERROR, "b1")]
     for module in (m.name for m in MODULES if m.name in modules):
         columns += [Column(column_name(module, n), "f4") for n in NUMBERS]
         columns.append(Column(column_name(module, OVER), "b1"))
@@ -99,15 +100,21 @@ class Scratch:
     def write(self, path: Path) -> list[Column]:
         """Writes the table, layer by layer, and gives its columns."""
         columns = local_columns(self.modules)
-        writer = LayerTableWriter(
-            path, columns, num_layers=self.num_layers, num_rows=self.num_rows
-        )
+        writer = LayerTableWriter(path, columns, num_layers=self.num_layers, num_rows=self.num_rows)
         rows = np.arange(self.num_rows, dtype=np.uint32)
         for layer in range(self.num_layers):
-            values = {"layer": Values(np.full(self.num_rows, layer, np.uint32)), "row": Values(rows)}
+            values = {
+                "layer": Values(np.full(self.num_rows, layer, np.uint32)),
+                "row": Values(rows),
+            }
             for (module, number), column in self._maps.items():
                 slice_T = np.array(column[layer])
                 values[column_name(module, number)] = Values(slice_T, np.isnan(slice_T))
+            beyond_T = [over[layer] for over in self.over.values()]
+            any_T = (
+                np.logical_or.reduce(beyond_T) if beyond_T else np.zeros(self.num_rows, np.bool_)
+            )
+            values[LOCAL_ERROR] = Values(any_T)
             for module, over in self.over.items():
                 missing = np.isnan(self.column(module, "local")[layer])
                 values[column_name(module, OVER)] = Values(over[layer], missing)

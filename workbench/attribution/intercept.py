@@ -4,9 +4,9 @@ Owns where and how a value can be changed inside a forward; knows nothing of cap
 shown each value as the model made it and may give another one back; the rest of the forward is the
 model's own arithmetic. The invariant: a visitor that gives nothing back changes no bit.
 
-Router logits and choices live inside a router's forward. There, the projection is the linear product
-with a matrix of one row per expert, and the choice is `topk` of K among all experts; the values
-that `topk` gives for other ids are gathered from the scores the router itself computed.
+Router logits and choices live inside a router's forward. There, the projection is the linear
+product with a matrix of one row per expert, and the choice is `topk` of K among all experts; the
+values that `topk` gives for other ids are gathered from the scores the router itself computed.
 
 Axis legend: N flat place (sequence, column), E expert, K slot, D hidden.
 """
@@ -91,7 +91,7 @@ class _Outside:
         self._visitor = visitor
 
     def visit(self, spot: Spot) -> torch.Tensor | None:
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - torch has no public name for it
             return self._visitor.visit(spot)
 
 
@@ -124,7 +124,7 @@ class _Stand:
             with make_mode():
                 return original(*args, **kwargs)
 
-        module.forward = forward  # type: ignore[method-assign]
+        module.forward = forward
         self._wrapped.append((module, had))
 
     def at_input(self, module: nn.Module, layer: int | None, site: str) -> None:
@@ -304,10 +304,10 @@ class _InsideRouter(TorchFunctionMode):
             return _or(self._visitor.visit(Spot(self._layer, "router_logits", result)), result)
         if name == "topk" and self._is_choice(args, kwargs):
             return self._choice(args[0] if args else kwargs["input"], result)
-        if name in ("masked_fill", "masked_fill_") and isinstance(result, torch.Tensor):
-            if name == "masked_fill" and result.shape[-1] == self._num_scores:
-                # Kept with its source, so that the number of the object stays its own.
-                self._unmasked[id(result)] = (result, args[0])
+        is_masked = name == "masked_fill" and isinstance(result, torch.Tensor)
+        if is_masked and result.shape[-1] == self._num_scores:
+            # Kept with its source, so that the number of the object stays its own.
+            self._unmasked[id(result)] = (result, args[0])
         return result
 
     def _is_projection(self, args: Any) -> bool:
@@ -332,7 +332,7 @@ class _InsideRouter(TorchFunctionMode):
         gathered = source.gather(-1, other)
         # Rows whose choice did not change keep the very values that were computed for them.
         same = (other == ids).all(-1, keepdim=True)
-        return torch.return_types.topk((torch.where(same, values, gathered), other))  # type: ignore[attr-defined]
+        return torch.return_types.topk((torch.where(same, values, gathered), other))
 
 
 class _SharedProduct:

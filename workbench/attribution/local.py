@@ -1,11 +1,11 @@
-"""The local error map: every module of the trainer on the rollout's captured inputs, in one forward.
+"""The local error map: each module of the trainer on the rollout's inputs, in one forward.
 
 At every site the module's own result is measured against A's value and then replaced by A's, so the
 next module starts from A again, residual adds included. The invariant: a row is measured only where
 A has the module's output and all its inputs; attention also needs every earlier row of the
 sequence. What is not measured is missing, never 0.
 
-Axis legend: B sequence, S column, N = B * S flat place, X element, E expert, K slot, L layer, T row.
+Axis legend: B sequence, S column, N = B * S flat place, X element, E expert, K slot.
 """
 
 from __future__ import annotations

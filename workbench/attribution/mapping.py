@@ -8,7 +8,7 @@ Axis legend: N flat place, X element, T row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -18,6 +18,7 @@ import torch
 from workbench.attribution import rowerrors
 from workbench.attribution.columns import Scratch
 from workbench.attribution.intercept import intercept
+from workbench.attribution.kinds import MODULE_BY_NAME
 from workbench.attribution.local import (
     LocalPass,
     ModulePlace,
@@ -26,10 +27,9 @@ from workbench.attribution.local import (
     dense_gates,
     rows_of,
 )
-from workbench.attribution.kinds import MODULE_BY_NAME
 from workbench.attribution.reference import Reference
 from workbench.attribution.rollout_rows import Batch, Sequences, SideRows
-from workbench.attribution.substitute import replay
+from workbench.attribution.substitute import replay, token_logprobs
 from workbench.capture.arrays import DTYPE_BY_NAME
 from workbench.capture.structure import ModelParts
 
@@ -130,21 +130,19 @@ class Mapper:
         self._batch: Batch | None = None
         self._own: dict[ModulePlace, torch.Tensor] = {}
         self._keep = False
+        self._again = False
 
     def run(
         self,
         sequences: Sequences,
         *,
         max_tokens: int,
-        progress: Callable[[str], None],
         arbiter_rows: int = ARBITER_ROWS,
     ) -> None:
         """Maps every sequence."""
         for batch in sequences.batches(max_tokens=max_tokens):
-            done = int((batch.rows_N >= 0).sum())
             sampled = self.reference is not None and self.found.rows_judged < arbiter_rows
             self._map(batch, sampled=sampled)
-            progress(f"local errors of {', '.join(batch.requests[:1])} and {done} rows")
 
     def judge(self, sequences: Sequences, requests: frozenset[str], *, max_tokens: int) -> None:
         """Shows further requests to the arbiter."""
@@ -161,15 +159,65 @@ class Mapper:
         for watcher in () if again else self.watchers:
             watcher.begin(batch, sampled=sampled)
         with intercept(self.parts, LocalPass(self.side_a, batch, self.shape, self)):
-            replay(self.parts, batch)
+            logits_BSV = replay(self.parts, batch)
+        own_logp_BS = self._head(logits_BSV, batch) if self._scores_head() else None
         if sampled and self.reference is not None:
             self.found.rows_judged += int((batch.rows_N >= 0).sum())
             judge = _Arbiter(self)
-            with self.reference.mode(), intercept(
-                self.reference.parts, LocalPass(self.side_a, batch, self.shape, judge)
+            with (
+                self.reference.mode(),
+                intercept(self.reference.parts, LocalPass(self.side_a, batch, self.shape, judge)),
             ):
-                replay(self.reference.parts, batch)
+                exact_BSV = replay(self.reference.parts, batch)
+            if own_logp_BS is not None:
+                self._judge_head(exact_BSV, own_logp_BS, batch)
         self._own.clear()
+
+    def own_of(self, place: ModulePlace) -> torch.Tensor | None:
+        """What the trainer's module made in this batch."""
+        return self._own.get(place)
+
+    def _scores_head(self) -> bool:
+        """Without logits the head is judged by the log-probabilities that every capture has."""
+        return self.side_a.has(None, "final_norm") and not self.side_a.has(None, "logits")
+
+    def _head(self, logits_BSV: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The head's local error from one token's log-probability, noted at the row before it.
+
+        |logp_A - logp| over the larger of |logp| and ln V, as the comparison's tolerance counts.
+        """
+        own_BS = token_logprobs(logits_BSV, batch).double()
+        place: ModulePlace = (None, "lm_head")
+        if place not in self.found.tallies:
+            unit = max(rowerrors.unit_of(self.dtype_a), rowerrors.unit_of(self.dtype_b))
+            self.found.tallies[place] = Tally(unit=unit)
+        error_N, mask_N = self._head_error(own_BS, None, batch, logits_BSV.shape[-1])
+        if not self._again:
+            self.put(place, "local", mask_N, error_N)
+        return own_BS
+
+    def _judge_head(self, exact_BSV: torch.Tensor, own_BS: torch.Tensor, batch: Batch) -> None:
+        exact_BS = _logprobs64(exact_BSV, batch)
+        unit = self.found.tallies[None, "lm_head"].unit
+        for number, x_BS in (("units_a", None), ("units_b", own_BS)):
+            error_N, mask_N = self._head_error(exact_BS, x_BS, batch, exact_BSV.shape[-1])
+            self.put((None, "lm_head"), number, mask_N, error_N / unit)
+
+    def _head_error(
+        self, reference_BS: torch.Tensor, x_BS: torch.Tensor | None, batch: Batch, vocab: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Error of A (`x_BS` None) or of another score, per row that scores a token."""
+        held = self.side_a.values(None, "final_norm")
+        assert held is not None
+        a_BS = torch.from_numpy(self.side_a.logprobs(batch.rows_BS)).to(reference_BS.device)
+        given_BS = held.mask_N.reshape(batch.rows_BS.shape).to(reference_BS.device)
+        x_BS = a_BS if x_BS is None else x_BS
+        error_BS = torch.full_like(reference_BS, torch.nan)
+        spread_BS = reference_BS.abs().clamp(min=math.log(max(2, vocab)))
+        error_BS[:, :-1] = ((x_BS - reference_BS).abs() / spread_BS)[:, 1:]
+        mask_BS = given_BS & ~torch.isnan(error_BS)
+        mask_BS[:, :-1] &= ~torch.isnan(a_BS[:, 1:])
+        return error_BS.reshape(-1), mask_BS.reshape(-1)
 
     def seen(self, seen: Seen) -> None:
         """Measures one module of the trainer."""
@@ -243,7 +291,7 @@ class _Arbiter:
 
     def seen(self, seen: Seen) -> None:
         mapper = self._mapper
-        own = mapper._own.get(seen.place)
+        own = mapper.own_of(seen.place)
         tally = mapper.found.tallies.get(seen.place)
         if own is None or tally is None:
             return
@@ -264,6 +312,15 @@ class _Arbiter:
         mapper.put(seen.place, "units_b", seen.mask_N, b_N)
 
 
+def _logprobs64(logits_BSV: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Log-probabilities of the tokens, float64 [B, S], NaN where none is scored."""
+    found_BS = torch.full(batch.input_ids_BS.shape, torch.nan, dtype=torch.float64)
+    ids_BS = batch.input_ids_BS[:, 1:, None].to(logits_BSV.device)
+    scored_BS = torch.log_softmax(logits_BSV[:, :-1].double(), -1).gather(-1, ids_BS)[..., 0]
+    found_BS = found_BS.to(logits_BSV.device)
+    found_BS[:, 1:] = scored_BS
+    return found_BS.masked_fill(batch.mask_BS.to(logits_BSV.device) == 0, torch.nan)
+
+
 def _path_dtype(name: str) -> torch.dtype:
     return DTYPE_BY_NAME.get(name, torch.float32)
-

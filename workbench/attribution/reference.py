@@ -101,7 +101,7 @@ def free_memory() -> int:
 
 
 def _copy(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    copied = copy.deepcopy(model).to(dtype).eval()
+    copied: Any = copy.deepcopy(model).to(dtype).eval()
     for module in copied.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):  # noqa: SLF001
             hooks.clear()

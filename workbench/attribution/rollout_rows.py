@@ -1,8 +1,8 @@
 """A comparison's sequences in batches, and a side's stored values for the rows of a batch.
 
-Owns the way from rows on disk to tensors in the shape of a forward call. Values are read from memory
-maps, site by site; nothing loads a whole capture. The invariant: a row that a side did not compute
-(`cached`, `sampled`, lost) is never invented; its place is false in the mask.
+Owns the way from rows on disk to tensors in the shape of a forward call. Values are read from
+memory maps, site by site; nothing loads a whole capture. The invariant: a row that a side did not
+compute (`cached`, `sampled`, lost) is never invented; its place is false in the mask.
 
 Axis legend: B sequence of the batch, S column, N = B * S flat place, T row, X element of a vector.
 """
@@ -80,6 +80,7 @@ class Sequences:
     Attributes:
         names: In the comparison's order.
         rows: Their rows in order of position, one array each.
+        token_ids: Token id of every row of the comparison, int32 (T,).
         skipped: Request name to the reason why it cannot be replayed.
     """
 
@@ -164,6 +165,8 @@ class SideRows:
         self._by_index: dict[int, Chunk] = {chunk.index: chunk for chunk in self._capture.chunks}
         self._chunk_T = comparison.rows[f"chunk_{side}"].fill_null(-1).to_numpy()
         self._offset_T = comparison.rows[f"offset_{side}"].fill_null(-1).to_numpy()
+        logprob = comparison.rows[f"logprob_{side}"].cast(pl.Float64)
+        self._logprob_T = logprob.fill_null(float("nan")).to_numpy()
         self._maps: OrderedDict[tuple[int, str], tuple[np.ndarray, np.ndarray | None]] = (
             OrderedDict()
         )
@@ -181,6 +184,11 @@ class SideRows:
         """Stored element type of a site, "" when it was not recorded."""
         info = self._capture.manifest.sites.get(_full_name(layer, site))
         return "" if info is None else info.dtype
+
+    def logprobs(self, rows: np.ndarray) -> np.ndarray:
+        """Log-probabilities of rows (-1: none), float64 in the shape of `rows`, NaN where null."""
+        found: np.ndarray = np.where(rows >= 0, self._logprob_T[rows], np.nan)
+        return found
 
     def has_rows(self, rows: np.ndarray) -> np.ndarray:
         """Which rows the side computed; false for -1, the padding."""

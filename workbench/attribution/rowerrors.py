@@ -23,6 +23,10 @@ _UNITS = {
 }
 
 
+_BLOCK = 1 << 22
+"""Elements that are widened to float64 at once."""
+
+
 class Projection(NamedTuple):
     """Sums for a best-fit scale of x on y over many rows: sum(xy), sum(yy)."""
 
@@ -32,6 +36,14 @@ class Projection(NamedTuple):
 
 def relative(x_NX: torch.Tensor, y_NX: torch.Tensor, mask_N: torch.Tensor) -> torch.Tensor:
     """‖x - y‖ / ‖y‖ per row, float64 (N,), NaN outside the mask."""
+    step = max(1, _BLOCK // max(1, x_NX.shape[1]))
+    if len(x_NX) <= step:
+        return _relative(x_NX, y_NX, mask_N)
+    blocks = [slice(start, start + step) for start in range(0, len(x_NX), step)]
+    return torch.cat([_relative(x_NX[at], y_NX[at], mask_N[at]) for at in blocks])
+
+
+def _relative(x_NX: torch.Tensor, y_NX: torch.Tensor, mask_N: torch.Tensor) -> torch.Tensor:
     x, y = x_NX.double(), y_NX.double()
     finite = x.isfinite() & y.isfinite()
     if not bool(finite.all()):
@@ -48,13 +60,22 @@ def relative(x_NX: torch.Tensor, y_NX: torch.Tensor, mask_N: torch.Tensor) -> to
 
 def projection(x_NX: torch.Tensor, y_NX: torch.Tensor, mask_N: torch.Tensor) -> Projection:
     """What a best-fit scale needs, over the rows of the mask that are finite on both sides."""
-    x, y = x_NX[mask_N].double(), y_NX[mask_N].double()
-    fine = (x.isfinite() & y.isfinite()).all(-1)
-    x, y = x[fine], y[fine]
-    return Projection(float((x * y).sum()), float((y * y).sum()))
+    xy = yy = 0.0
+    rows = torch.nonzero(mask_N)[:, 0]
+    step = max(1, _BLOCK // max(1, x_NX.shape[1]))
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        x, y = x_NX[block].double(), y_NX[block].double()
+        fine = (x.isfinite() & y.isfinite()).all(-1)
+        x, y = x[fine], y[fine]
+        xy += float((x * y).sum())
+        yy += float((y * y).sum())
+    return Projection(xy, yy)
 
 
-def set_distance(a_ids_NK: torch.Tensor, b_ids_NK: torch.Tensor, mask_N: torch.Tensor) -> torch.Tensor:
+def set_distance(
+    a_ids_NK: torch.Tensor, b_ids_NK: torch.Tensor, mask_N: torch.Tensor
+) -> torch.Tensor:
     """Share of A's choices that B did not make, float64 (N,), NaN outside the mask."""
     known_NK = (a_ids_NK[:, :, None] == b_ids_NK[:, None, :]).any(-1)
     share_N = (~known_NK).double().mean(-1)
@@ -93,3 +114,8 @@ def effective_unit(values: torch.Tensor, path_dtype: torch.dtype) -> float:
     wide = values.double()
     fits = bool(((wide.to(path_dtype).double() == wide) | ~wide.isfinite()).all())
     return path if fits else own
+
+
+def unit_of(dtype: torch.dtype) -> float:
+    """Unit roundoff of a float type."""
+    return _UNITS[dtype]

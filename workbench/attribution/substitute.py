@@ -1,4 +1,4 @@
-"""Re-running the trainer with chosen values taken from the rollout: the mechanism behind every swap.
+"""Re-running the trainer with chosen values of the rollout: the mechanism behind every swap.
 
 How to use it:
 
@@ -13,8 +13,8 @@ for batch in find_sequences(comparison).batches():
 
 What a plan's entries mean, at the rows that A has (other rows keep B's own values):
 
-- `embed`, `attn_in`, `attn_out`, `mlp_in`, `routed_out`, `shared_out`, `mlp_out`, `input`, `output`,
-  `final_norm`, `logits`: the tensor there becomes A's, cast to the type B's module gives.
+- `embed`, `input`, `attn_in`, `attn_out`, `mlp_in`, `routed_out`, `shared_out`, `mlp_out`,
+  `output`, `final_norm`, `logits`: the tensor there becomes A's, cast to the type B's module gives.
 - `router_logits`: the router's projection gives A's scores; selection and gate weights are B's.
 - `topk_ids`: A's choices, with gate weights that B computes for them from its own scores. With
   `slot_order="b"` experts that B chose too keep B's slots: the same set, B's order.
@@ -268,8 +268,10 @@ def replay(parts: ModelParts, batch: Batch) -> torch.Tensor:
 
 
 def token_logprobs(logits_BSV: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Log-probability of every token given those before it, float32 [B, S], NaN at position 0 and
-    in the padding; logits at column s score the token at s + 1."""
+    """Log-probability of every token given those before it, float32 [B, S].
+
+    NaN at position 0 and in the padding; logits at column s score the token at s + 1.
+    """
     scored_BSV = torch.log_softmax(logits_BSV[:, :-1].float(), dim=-1)
     ids_BS = batch.input_ids_BS.to(logits_BSV.device)
     found_BS = torch.full(ids_BS.shape, torch.nan, device=logits_BSV.device)

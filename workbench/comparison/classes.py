@@ -24,7 +24,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
-from workbench.comparison.columns import AFTER_ROUTING, MEASURED_LAYER_SITES, NUMERIC_SITES
+from workbench.comparison.columns import (
+    AFTER_ROUTING,
+    LOCAL_ERROR,
+    LOCAL_SITES,
+    MEASURED_LAYER_SITES,
+    NUMERIC_SITES,
+)
 from workbench.comparison.tolerance import Budgets
 from workbench.names import DivergenceClass
 
@@ -237,6 +243,8 @@ def class_mask(
         mask |= ~(tables.column("topk.explained") | tables.missing("topk.explained"))
     elif klass == "logprob":
         mask[-1] |= logprob_rows(tables, budgets, excused)
+    elif klass == "local_error" and tables.has_column(LOCAL_ERROR):
+        mask |= tables.column(LOCAL_ERROR)
     if klass in ("bit", "rounding"):
         mask[0] |= model_site_mask(tables, FIRST_MODEL_SITE, klass, budgets)
         for site in LAST_MODEL_SITES:
@@ -261,7 +269,7 @@ def sites_of_cell(
     if klass == "logprob":
         return ["logprobs"] if layer == last else []
     if klass == "local_error":
-        return []
+        return _beyond_locally(tables, layer, row)
     one = _OneCell(tables, layer, row)
     narrow = _narrowed(excused, layer, row)
     budget = _narrowed_budgets(budgets, layer)
@@ -274,6 +282,15 @@ def sites_of_cell(
     if layer == last and not (klass == "rounding" and narrow.after[0, 0]):
         found += [s for s in LAST_MODEL_SITES if model_site_mask(one, s, klass, budgets)[0]]
     return found
+
+
+def _beyond_locally(tables: Tables, layer: int, row: int) -> list[str]:
+    """Sites whose module is beyond its own budget at a cell."""
+    return [
+        site
+        for module, site in LOCAL_SITES.items()
+        if tables.has_column(f"{module}.over") and tables.column(f"{module}.over")[layer, row]
+    ]
 
 
 def _narrowed(excused: Excuses, layer: int, row: int) -> Excuses:

@@ -52,6 +52,29 @@ score on each side; for rows with a flip whether the input difference explains i
 judged), the move of scores that the flip needs and the move that the inputs can cover; gate
 weights matched by expert id; KL(softmax z_A || softmax z_B)."""
 
+LOCAL_SITES: Final[dict[str, str]] = {
+    "embedding": "embed",
+    "input_norm": "attn_in",
+    "attention": "attn_out",
+    "post_attention_norm": "mlp_in",
+    "router": "router_logits",
+    "top_k": "topk_ids",
+    "gate_weights": "topk_weights",
+    "routed_experts": "routed_out",
+    "shared_expert": "shared_out",
+    "combine": "mlp_out",
+    "dense_mlp": "mlp_out",
+    "residual_add": "output",
+    "final_norm": "final_norm",
+    "lm_head": "logits",
+}
+"""Modules that a local error is charged to, in execution order, and the site each makes. For each,
+`local.arrow` has `local`, `inherited`, `total`, `units_a`, `units_b` and `over`; `embedding` stands
+in the first layer's lines, `final_norm` and `lm_head` in the last layer's."""
+
+LOCAL_ERROR: Final = "local_error"
+"""Column of `local.arrow`: whether any module of the cell is beyond its budget."""
+
 AFTER_ROUTING: Final = ("routed_out", "mlp_out", "output")
 """Sites of a layer that a flip in that layer changes, in the same row."""
 

@@ -16,10 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from workbench.comparison.result import FORMAT_NAME, LAYERS_NAME, ROWS_NAME, SUMMARY_NAME
+from workbench.comparison.result import (
+    ATTRIBUTION_NAME,
+    FORMAT_NAME,
+    LAYERS_NAME,
+    LOCAL_NAME,
+    ROWS_NAME,
+    SUMMARY_NAME,
+)
 from workbench.errors import CaptureError
 
-_OWN_FILES = frozenset({SUMMARY_NAME, ROWS_NAME, LAYERS_NAME})
+_OWN_FILES = frozenset({SUMMARY_NAME, ROWS_NAME, LAYERS_NAME, LOCAL_NAME, ATTRIBUTION_NAME})
 
 
 def check_target(out: Path) -> None:

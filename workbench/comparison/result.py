@@ -21,7 +21,7 @@ import polars as pl
 
 from workbench.comparison import classes
 from workbench.comparison.arrow import Column, LayerTable, columns_from_json
-from workbench.comparison.columns import ROW_SCHEMA, known_columns
+from workbench.comparison.columns import LOCAL_SITES, ROW_SCHEMA, known_columns
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
 from workbench.names import (
@@ -39,6 +39,8 @@ FORMAT_VERSION: Final = 1
 SUMMARY_NAME: Final = "comparison.json"
 ROWS_NAME: Final = "rows.parquet"
 LAYERS_NAME: Final = "layers.arrow"
+LOCAL_NAME: Final = "local.arrow"
+ATTRIBUTION_NAME: Final = "attribution.json"
 MAX_SUMMARY_BYTES: Final = 256 * 1024 * 1024
 _KEPT_COLUMNS: Final = 12
 
@@ -99,6 +101,9 @@ class Comparison:
         self.num_layers: int = _whole_number(layers, "num_layers", where, least=1)
         self.num_rows: int = _whole_number(layers, "num_rows", where, least=0)
         self._columns: list[Column] = columns_from_json(layers.get("columns"), where)
+        found = self.summary.get("attribution")
+        local = found.get("columns") if isinstance(found, dict) else None
+        self._local_columns = [] if local is None else columns_from_json(local, where)
         try:
             self._precision = Precision(**precision)
         except TypeError as error:
@@ -128,12 +133,30 @@ class Comparison:
             num_rows=self.num_rows,
         )
 
+    @cached_property
+    def _local(self) -> LayerTable:
+        return LayerTable(
+            self.directory / LOCAL_NAME,
+            self._local_columns,
+            num_layers=self.num_layers,
+            num_rows=self.num_rows,
+        )
+
+    @property
+    def local_modules(self) -> list[str]:
+        """Modules with a local error in `local.arrow`, in execution order; empty without one."""
+        names = {column.name for column in self._local_columns}
+        return [module for module in LOCAL_SITES if f"{module}.local" in names]
+
     def has_column(self, name: str) -> bool:
-        """Whether both sides recorded what this column of `layers.arrow` measures, anywhere."""
-        return any(column.name == name for column in self._columns)
+        """Whether a table has this column: it could be measured, somewhere."""
+        return any(column.name == name for column in (*self._columns, *self._local_columns))
+
+    def _table_of(self, name: str) -> LayerTable:
+        return self._table if name in self._table else self._local
 
     def column(self, name: str) -> np.ndarray:
-        """A column of `layers.arrow` as a read-only (L, T) array.
+        """A column of `layers.arrow`, or of `local.arrow`, as a read-only (L, T) array.
 
         float32 with NaN where missing; uint32 or bool with 0 or False where missing, and `missing`
         tells. A column that neither side recorded is missing everywhere. float32 and uint32 are
@@ -147,7 +170,7 @@ class Comparison:
         if (kept := self._cache.get(name)) is not None:
             self._cache.move_to_end(name)
             return kept
-        values = self._table.values(name)
+        values = self._table_of(name).values(name)
         return self._keep(name, values) if values.dtype == np.bool_ else values
 
     def metrics(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
@@ -159,8 +182,17 @@ class Comparison:
         self._check_cell(layer, row, "output")
         return self._table.line(layer, row)
 
+    def local(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        """Every column of `local.arrow` at one cell, None where missing; {} without the table.
+
+        Raises:
+            UsageError: No such layer or row.
+        """
+        self._check_cell(layer, row, "output")
+        return self._local.line(layer, row) if self._local_columns else {}
+
     def missing(self, name: str) -> np.ndarray:
-        """Where a column of `layers.arrow` has no value, bool (L, T)."""
+        """Where a column has no value, bool (L, T)."""
         if not self.has_column(name):
             self._absent(name)
             return np.ones((self.num_layers, self.num_rows), np.bool_)
@@ -168,7 +200,7 @@ class Comparison:
         if (kept := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             return kept
-        return self._keep(key, self._table.missing(name))
+        return self._keep(key, self._table_of(name).missing(name))
 
     def _keep(self, key: str, values: np.ndarray) -> np.ndarray:
         values.flags.writeable = False
