@@ -7,7 +7,6 @@ is in its widget.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import App, ComposeResult
@@ -144,8 +143,8 @@ class KldiveApp(App[None]):
         self.push_screen(ClassMenu(self.model.class_counts(), self.model.state.klass), chosen)
 
     def _copy_cell(self) -> None:
-        self.copy_to_clipboard(cell_text(self.model))
-        before = self.model.state
-        message = "copied; a terminal that does not take OSC 52 ignores it"
-        self.model.state = replace(before, message=message)
-        self.show(before)
+        message = "nothing to copy"
+        if self.model.num_rows:
+            self.copy_to_clipboard(cell_text(self.model))
+            message = "copied; a terminal that does not take OSC 52 ignores it"
+        self.show(self.model.say(message))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.console import Group, RenderableType
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,12 +18,14 @@ from textual.widgets import Static
 from tui.styles import CODE, KEY
 from workbench.names import DEFAULT_CLASS_ORDER, DIRECTION
 from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
+from workbench.view.actions import Group as ActionGroup
 from workbench.view.classes import CLASS_HELP, CLASS_TITLES
-from workbench.view.lenses import LENSES, Lens
+from workbench.view.lenses import Lens
 from workbench.view.palette import ABSENT, ABSENT_GLYPH, LOOKS, code_of_level
 
 _TITLE = Style(bold=True, underline=True)
-_KEY_WIDTH = 14
+_KEY = Style(color=KEY.color, bold=True)
+_FIRST_WIDTH = 20
 
 
 class HelpScreen(ModalScreen[None]):
@@ -55,45 +60,43 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#help").scroll_page_up(animate=False)
 
 
-def help_text(lens: Lens) -> Text:
+def help_text(lens: Lens) -> Group:
     """The page."""
-    text = Text()
-    text.append("Esc closes this page; j and k scroll it\n\n", Style(dim=False, italic=True))
-    _levels(text, lens)
+    parts: list[RenderableType] = [Text("Esc closes this page; j and k scroll it", style="italic")]
+    parts += _part(f"Levels of lens {lens.key}, {lens.title}", _levels(lens))
     for group, title in GROUP_TITLES.items():
-        text.append(f"{title}\n", _TITLE)
-        for action in ACTIONS:
-            if action.group == group:
-                keys = " ".join(key_name(key) for key in action.keys)
-                text.append(f"  {keys:<{_KEY_WIDTH}}", Style(color=KEY.color, bold=True))
-                text.append(f"{action.help}\n")
-        text.append("\n")
-    _words(text)
-    return text
+        parts += _part(title, _keys(group))
+    parts += _part("Classes of divergence", _classes())
+    parts += _part(
+        "Sides", [(Text("A, B", "bold"), f"A is the rollout, B the trainer. {DIRECTION}.")]
+    )
+    return Group(*parts)
 
 
-def _levels(text: Text, lens: Lens) -> None:
-    text.append(f"Levels of lens {lens.key}, {lens.title}\n", _TITLE)
+def _part(title: str, rows: Iterable[tuple[Text, str]]) -> list[RenderableType]:
+    """A title and a table of two columns; a long text wraps within its own."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=_FIRST_WIDTH, no_wrap=True)
+    table.add_column(overflow="fold")
+    for first, second in rows:
+        table.add_row(Text("  ").append_text(first), second)
+    return [Text(), Text(title, _TITLE), table]
+
+
+def _levels(lens: Lens) -> Iterable[tuple[Text, str]]:
     for level, meaning in enumerate(lens.legend):
         code = code_of_level(level)
-        text.append("  ")
-        text.append(f" {LOOKS[code].glyph} ", CODE[code])
-        text.append(f"  {level}  {meaning}\n")
-    text.append("  ")
-    text.append(f" {ABSENT_GLYPH} ", CODE[ABSENT])
-    text.append(
-        "     nothing to compare: a side did not compute this row, or there is no router\n\n"
-    )
+        yield Text.assemble((f" {LOOKS[code].glyph} ", CODE[code]), f" {level}"), meaning
+    reason = "nothing to compare: a side did not compute this row, or there is no router"
+    yield Text(f" {ABSENT_GLYPH} ", CODE[ABSENT]), reason
 
 
-def _words(text: Text) -> None:
-    text.append("Classes of divergence\n", _TITLE)
+def _keys(group: ActionGroup) -> Iterable[tuple[Text, str]]:
+    for action in ACTIONS:
+        if action.group == group:
+            yield Text(" ".join(map(key_name, action.keys)), _KEY), action.help
+
+
+def _classes() -> Iterable[tuple[Text, str]]:
     for klass in DEFAULT_CLASS_ORDER:
-        text.append(f"  {CLASS_TITLES[klass]:<18}", Style(bold=True))
-        text.append(f"{CLASS_HELP[klass]}\n")
-    text.append("\nLenses\n", _TITLE)
-    for lens in LENSES.values():
-        text.append(f"  {lens.key} {lens.title:<16}", Style(bold=True))
-        text.append(f"{lens.about}\n")
-    text.append("\nSides\n", _TITLE)
-    text.append(f"  A is the rollout, B the trainer. {DIRECTION}.\n")
+        yield Text(CLASS_TITLES[klass], "bold"), CLASS_HELP[klass]

@@ -43,7 +43,7 @@ class ClassMenu(ModalScreen[DivergenceClass | None]):
     def _prompt(self, klass: DivergenceClass) -> str:
         mark = "▶" if klass == self.current else " "
         number = count(self.counts[klass]) if self.counts[klass] else "none"
-        return f"{mark} {CLASS_TITLES[klass]:<17}{number:>10}  {CLASS_HELP[klass]}"
+        return f"{mark} {CLASS_TITLES[klass]:<17}{number:>9}  {CLASS_HELP[klass]}"
 
     def action_cursor_down(self) -> None:
         self.query_one(OptionList).action_cursor_down()

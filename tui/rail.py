@@ -66,7 +66,7 @@ class Rail(Widget, can_focus=False):
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         if y < self._head:
-            text = " layer  worst" if width >= FULL_WIDTH else ""
+            text = " layer  worst n" if width >= FULL_WIDTH else ""
             return Strip([Segment(text, MUTED)]).adjust_cell_length(width, BASE)
         line = y - self._head + self.grid.scroll_offset.y
         layout = self.grid.layout_now
@@ -74,8 +74,9 @@ class Rail(Widget, can_focus=False):
         if inner is None or line >= layout.height:
             return Strip.blank(width, BASE)
         if inner < 0:
-            first = layout.rows_of_band(band)[0]
-            return Strip([Segment(f" t{first}", MUTED)]).adjust_cell_length(width, BASE)
+            label = f" t{layout.rows_of_band(band)[0]}"
+            text = f"{label:<{width - 2}}n" if width >= FULL_WIDTH else label
+            return Strip([Segment(text, MUTED)]).adjust_cell_length(width, BASE)
         return Strip(self._label(line, band, inner)).adjust_cell_length(width, BASE)
 
     def _label(self, line: int, band: int, inner: int) -> list[Segment]:

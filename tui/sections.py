@@ -6,6 +6,7 @@ Axes: L layer.
 from __future__ import annotations
 
 import math
+from textwrap import wrap
 
 from rich.segment import Segment
 from rich.style import Style
@@ -46,7 +47,7 @@ def experts(facts: CellFacts, width: int, height: int) -> list[Line]:
     if router is None:
         reason = facts.problem or ("dense layer: no router" if facts.layer_kind == "dense" else "")
         reason = reason or "routing was not recorded here on both sides"
-        return [[Segment(cut(f" {reason}", width), MUTED)]]
+        return [[Segment(f" {line}", MUTED)] for line in wrap(reason, max(8, width - 2))]
     heading = [
         [
             Segment(" expert ", MUTED),
@@ -161,7 +162,7 @@ def _set_difference(router: RouterFacts | None, style: Style) -> Segment:
     if router is None or router.num_flips == 0:
         return Segment("  same experts", MUTED)
     chosen = sum(row.on != "B" for row in router.experts)
-    return Segment(f"  {router.num_flips} of {chosen} experts differ", style)
+    return Segment(f"  {router.num_flips} of {chosen} differ", style)
 
 
 def _cosine(value: float | None) -> str:
@@ -173,7 +174,7 @@ def logprob(facts: CellFacts, width: int) -> list[Line]:
     """Log-probability of the row's own token on both sides."""
     found = facts.logprob
     if found.a is None and found.b is None:
-        return [[Segment(" log-probability: not scored on either side", MUTED)]]
+        return [[Segment(" logp  not scored on either side", MUTED)]]
     rank_a = f" rank {found.rank_a}" if found.rank_a is not None else ""
     rank_b = f" rank {found.rank_b}" if found.rank_b is not None else ""
     kl = "" if found.kl is None else f"  KL {short(found.kl, 1)}"

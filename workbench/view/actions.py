@@ -53,7 +53,7 @@ _LENS_ACTIONS = tuple(
         id=f"lens.{lens.id}",
         keys=(lens.key,),
         title=f"Lens: {lens.title}",
-        help=lens.about,
+        help=f"Colour by {lens.title}: {lens.about}",
         group="show",
         run=do.to_lens(lens.id),
     )
@@ -161,7 +161,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="jump.first",
         keys=("f",),
         title="First divergence, then next class",
-        help="The first divergence of the class; pressed there, the first of the next class.",
+        help="The first of the class; pressed there, the first of the next class.",
         group="find",
         run=do.jump_first,
     ),

@@ -15,10 +15,10 @@ CLASS_TITLES: Final[dict[DivergenceClass, str]] = {
     "bit": "bit difference",
 }
 CLASS_HELP: Final[dict[DivergenceClass, str]] = {
-    "local_error": "a module's output differs on the same input, beyond its rounding budget",
-    "unexplained_flip": "experts differ and the gap was too wide for the input difference",
-    "logprob": "the token's log-probability differs beyond tolerance",
-    "rounding": "some site differs by more than rounding in this dtype allows",
+    "local_error": "output differs on the same input",
+    "unexplained_flip": "experts differ, inputs do not explain it",
+    "logprob": "log-probability differs beyond tolerance",
+    "rounding": "a site differs by more than rounding allows",
     "flip": "the two sides select different experts",
     "bit": "any recorded bit differs",
 }

@@ -85,6 +85,12 @@ class ViewModel:
         self.state = choose_class(replace(before, message=""), self, klass)
         return before
 
+    def say(self, message: str) -> ViewState:
+        """Shows a line to the person; returns the state before."""
+        before = self.state
+        self.state = replace(before, message=message)
+        return before
+
     def move_to(self, cell: Cell) -> ViewState:
         """Puts the cursor on a cell; returns the state before."""
         before = self.state
@@ -183,6 +189,8 @@ class ViewModel:
     def meaning(self) -> tuple[int, str]:
         """Code of the cursor's cell under the current lens, and what it means in words."""
         code = int(self.codes()[self.state.layer, self.state.row])
+        if code == ABSENT and self.state.lens == "logprob":
+            return code, "not scored on both sides"
         if code == ABSENT:
             return code, absence(self.cell_facts())
         meaning = LENSES[self.state.lens].legend[code - EQUAL]
