@@ -79,9 +79,9 @@ AFTER_ROUTING: Final = ("routed_out", "mlp_out", "output")
 """Sites of a layer that a flip in that layer changes, in the same row."""
 
 NUMERIC_SITES: Final[tuple[str, ...]] = (
-    *HIDDEN_LAYER_SITES[:3],
+    *HIDDEN_LAYER_SITES[:4],
     "router_logits",
-    *HIDDEN_LAYER_SITES[3:],
+    *HIDDEN_LAYER_SITES[4:],
 )
 """Layer sites that have a rounding budget."""
 
