@@ -29,7 +29,7 @@ from workbench.store import open_capture
 
 pytestmark = pytest.mark.slow
 
-MIXED = RolloutSettings(max_tokens=24, temperature=1.0, seed=7, logits=True, ignore_eos=True)
+MIXED = RolloutSettings(max_tokens=14, temperature=1.0, seed=7, logits=True, ignore_eos=True)
 
 
 def run_plain(llm: Any, requests: list[Request], settings: RolloutSettings) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def stacked(rows: list[Row], site: str) -> np.ndarray:
 
 
 def outputs_of(model: Any, modules: dict[str, nn.Module], ids: torch.Tensor) -> dict[str, Any]:
-    """Outputs of some modules, and the model's own hidden states and logits, over all ids at once."""
+    """Outputs of some modules, and the model's own hidden states and logits."""
     seen: dict[str, Any] = {}
     handles = []
     for name, module in modules.items():

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -18,7 +19,7 @@ from workbench.capture.vllm import engine as engine_module
 from workbench.capture.vllm.engine import RolloutSettings, record_requests
 from workbench.capture.vllm.patches import Patches
 from workbench.capture.vllm.settings import RecordSettings
-from workbench.errors import RecordingError
+from workbench.errors import CaptureError, RecordingError
 from workbench.store import open_capture
 
 pytestmark = pytest.mark.slow
@@ -292,3 +293,52 @@ def test_a_run_that_fails_leaves_an_incomplete_capture_and_a_free_engine(
     assert llm.collective_rpc("kldive_status") == [{"recording": False}]
     while llm.llm_engine.has_unfinished_requests():
         llm.llm_engine.step()
+
+
+def test_a_fault_inside_a_hook_ends_the_recording_and_not_the_engine(
+    llm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: Any) -> None:
+        raise ZeroDivisionError("made up")
+
+    requests = random_requests(2, seed=17)
+    with monkeypatch.context() as patch:
+        patch.setattr("workbench.capture.vllm.taps._hidden", fail)
+        with pytest.raises(RecordingError, match="ZeroDivisionError: made up"):
+            record_requests(llm, requests, tmp_path / "bad", settings=FEW)
+    assert not open_capture(tmp_path / "bad").complete
+    assert open_capture(record_requests(llm, requests, tmp_path / "good", settings=FEW)).complete
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_engine(
+    llm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: Any, **_kwargs: Any) -> None:
+        raise CaptureError("cannot write a capture", got="No space left on device")
+
+    monkeypatch.setattr("workbench.store.CaptureWriter.append", fail)
+    settings = RolloutSettings(max_tokens=6, chunk_bytes=1)
+    with pytest.raises(RecordingError, match="No space left"):
+        record_requests(llm, random_requests(1, seed=17), tmp_path / "out", settings=settings)
+    assert not open_capture(tmp_path / "out").complete
+
+
+def test_a_prompt_that_is_streamed_in_parts_is_refused(
+    llm: Any, runner: Any, tmp_path: Path
+) -> None:
+    engine_module._rpc(llm, "kldive_start", RecordSettings(out=str(tmp_path / "out")).to_json())
+    recorder = runner.__dict__["execute_model"]
+
+    class Schedule:
+        scheduled_spec_decode_tokens: ClassVar[dict[str, Any]] = {}
+        scheduled_new_reqs: ClassVar[list[Any]] = [SimpleNamespace(req_id="live")]
+        finished_req_ids: ClassVar[set[str]] = set()
+
+    runner.requests["live"] = None
+    try:
+        with pytest.raises(AttributeError):
+            recorder(Schedule())
+    finally:
+        del runner.requests["live"]
+        (answer,) = llm.collective_rpc("kldive_stop")
+    assert "streamed" in answer["error"]

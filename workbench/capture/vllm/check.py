@@ -26,10 +26,11 @@ def check_against_outputs(directory: Path, outputs: Mapping[str, Any], *, prefil
     Raises:
         RecordingError: Something differs. The capture is then marked incomplete.
     """
-    tokens = open_capture(directory).tokens
+    tokens = open_capture(directory).tokens.sort("position")
+    by_name = tokens.partition_by("request", as_dict=True)
     try:
         for name, output in outputs.items():
-            rows = tokens.filter(pl.col("request") == name).sort("position")
+            rows = by_name.get((name,), tokens.clear())
             _check_request(name, rows, output, prefill=prefill)
     except RecordingError:
         mark_incomplete(directory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -26,8 +27,7 @@ MONOLITHIC: str = (
 class MoeSink(Protocol):
     """The part of a sink that these taps use."""
 
-    @property
-    def is_open(self) -> bool: ...
+    def run(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None: ...
 
     def record(self, site: str, tensor: torch.Tensor, *, derived: bool = False) -> None: ...
 
@@ -73,30 +73,33 @@ def routes_outside(runner: Any) -> bool:
 def _tap_router(parts: LayerParts, sink: MoeSink, patches: Patches) -> None:
     runner, router = parts.runner, parts.runner.router
     logical: list[torch.Tensor] = []
-    if hasattr(router, "capture_fn"):
+    knows_logical = hasattr(router, "capture_fn")
+    if knows_logical:
         before = router.capture_fn
 
         def capture(topk_ids: torch.Tensor) -> None:
             if before is not None:
                 before(topk_ids)
-            if sink.is_open:
-                logical.append(topk_ids)
+            logical.append(topk_ids)
 
         patches.wrap(router, "capture_fn", lambda _original: capture)
+    elif router.eplb_state is not None:
+        parts.missing["topk_ids"] = "only physical expert ids are seen under load balancing"
+
+    def saw(scores: Callable[[], torch.Tensor], weights: torch.Tensor, ids: torch.Tensor) -> None:
+        if not routes_outside(runner):
+            sink.record(layer_site(parts.index, "router_logits"), scores())
+        if "topk_ids" not in parts.missing:
+            ids = logical[-1] if logical else ids
+            sink.record(layer_site(parts.index, "topk_ids"), ids.to(torch.int32))
+        sink.record(layer_site(parts.index, "topk_weights"), weights)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def select_experts(*args: Any, **kwargs: Any) -> Any:
             logical.clear()
-            if sink.is_open and not routes_outside(runner):
-                sink.record(
-                    layer_site(parts.index, "router_logits"),
-                    _argument(original, "router_logits", args, kwargs),
-                )
             topk_weights, topk_ids = original(*args, **kwargs)
-            if sink.is_open:
-                ids = logical[-1] if logical else topk_ids
-                sink.record(layer_site(parts.index, "topk_ids"), ids.to(torch.int32))
-                sink.record(layer_site(parts.index, "topk_weights"), topk_weights)
+            scores = partial(_argument, original, "router_logits", args, kwargs)
+            sink.run(saw, scores, topk_weights, topk_ids)
             return topk_weights, topk_ids
 
         return select_experts
@@ -111,14 +114,15 @@ def _tap_outside_router(parts: LayerParts, sink: MoeSink, patches: Patches) -> N
     num_experts = int(parts.runner.moe_config.num_experts)
     name = layer_site(parts.index, "router_logits")
 
-    def hook(_module: Any, _args: Any, output: Any) -> None:
-        candidates = output if isinstance(output, (tuple, list)) else (output,)
-        for item in candidates:
+    def saw(output: Any) -> None:
+        for item in output if isinstance(output, (tuple, list)) else (output,):
             is_scores = isinstance(item, torch.Tensor) and item.is_floating_point()
-            if sink.is_open and is_scores and item.shape[-1] == num_experts:
-                if not sink.holds(name):
-                    sink.record(name, item)
+            if is_scores and item.shape[-1] == num_experts and not sink.holds(name):
+                sink.record(name, item)
                 return
+
+    def hook(_module: Any, _args: Any, output: Any) -> None:
+        sink.run(saw, output)
 
     block = parts.block
     for child in block.children() if block is not None else ():
@@ -127,9 +131,11 @@ def _tap_outside_router(parts: LayerParts, sink: MoeSink, patches: Patches) -> N
 
 
 def _watch_scores(original: Callable[..., Any], sink: MoeSink, name: str) -> Callable[..., Any]:
+    def saw(args: Any, kwargs: Any) -> None:
+        sink.record(name, _argument(original, "router_logits", args, kwargs))
+
     def forward_monolithic(*args: Any, **kwargs: Any) -> Any:
-        if sink.is_open:
-            sink.record(name, _argument(original, "router_logits", args, kwargs))
+        sink.run(saw, args, kwargs)
         return original(*args, **kwargs)
 
     return forward_monolithic
@@ -138,11 +144,14 @@ def _watch_scores(original: Callable[..., Any], sink: MoeSink, name: str) -> Cal
 def _tap_outputs(
     runner: Any, sink: MoeSink, patches: Patches, site: Callable[[str], str], hidden_size: int
 ) -> None:
+    def saw(name: str, tensor: torch.Tensor) -> None:
+        sink.record(site(name), _whole(runner, tensor)[..., :hidden_size])
+
     def make_scale(original: Callable[..., Any]) -> Callable[..., Any]:
         def scale(shared: torch.Tensor | None, fused: torch.Tensor) -> Any:
             shared, fused = original(shared, fused)
-            if sink.is_open and shared is not None:
-                sink.record(site("shared_out"), _whole(runner, shared))
+            if shared is not None:
+                sink.run(saw, "shared_out", shared)
             return shared, fused
 
         return scale
@@ -150,8 +159,7 @@ def _tap_outputs(
     def make_transform(original: Callable[..., Any]) -> Callable[..., Any]:
         def transform(fused: torch.Tensor) -> torch.Tensor:
             result: torch.Tensor = original(fused)
-            if sink.is_open:
-                sink.record(site("routed_out"), _whole(runner, result)[..., :hidden_size])
+            sink.run(saw, "routed_out", result)
             return result
 
         return transform
@@ -165,8 +173,11 @@ def _whole(runner: Any, tensor: torch.Tensor) -> torch.Tensor:
 
     Every rank takes part: the recorder hooks all of them and writes on the first.
     """
-    config = runner.moe_config
-    if config.tp_size * config.ep_size == 1 or runner._fused_output_is_reduced:
+    config, transform = runner.moe_config, runner.routed_output_transform
+    is_single = config.tp_size * config.ep_size == 1
+    # A transform that does not commute with the sum makes the engine sum before it.
+    is_summed = transform is not None and not getattr(transform, "reduce_commutative", False)
+    if is_single or is_summed or runner._fused_output_is_reduced:
         return tensor
     from vllm.distributed import tensor_model_parallel_all_reduce
 

@@ -82,6 +82,7 @@ class Recorder:
         self._logits: dict[int, np.ndarray] = {}
         self._logprobs_RV: torch.Tensor | None = None
         self._plan: list[PromptScoring] | None = None
+        self._write_error: str | None = None
         for request_id in runner.requests:
             self.ledger.ignore(request_id)
         try:
@@ -155,6 +156,13 @@ class Recorder:
                 do="start the engine without a speculative configuration",
             )
         for new in scheduler_output.scheduled_new_reqs:
+            is_live = new.req_id in self._runner.requests
+            if is_live and new.req_id not in scheduler_output.finished_req_ids:
+                raise RecordingError(
+                    "a request whose prompt is streamed cannot be recorded",
+                    where=f"request {new.req_id}",
+                    do="send each prompt whole",
+                )
             self._admit(new)
         if scheduler_output.total_num_scheduled_tokens > 0:
             self._schedule = scheduler_output
@@ -330,7 +338,16 @@ class Recorder:
         self._buffer.add(cached, computed, self._arrays, sparse)
         self._arrays, self._logits = {}, {}
         if self._buffer.is_full:
-            self._buffer.flush(self._ready())
+            self._write(self._buffer)
+
+    def _write(self, buffer: RowBuffer) -> None:
+        try:
+            buffer.flush(self._ready())
+        except KldiveError as error:
+            # Only this rank writes. The hooks stay: other ranks wait for it in their sums.
+            self._write_error = str(error)
+            self._buffer = None
+            _log.error("recording cannot be written: %s", error)
 
     def _note_order(self) -> None:
         for site, array in self._arrays.items():
@@ -353,8 +370,9 @@ class Recorder:
             RecordingError: The recording failed earlier, or the client got more than was recorded.
         """
         self._patches.remove()
-        if self.error is not None:
-            raise RecordingError(self.error)
+        failed = self.error or self._write_error
+        if failed is not None:
+            raise RecordingError(failed)
         ends = self.ledger.ends(received)
         undone = self.ledger.undo_run_ahead(ends)
         if self._buffer is not None:

@@ -9,6 +9,7 @@ Axis legend: T row the engine fed (padding may follow), N row that is kept.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ class StepSink:
         self._tensors: dict[str, torch.Tensor | None] = {}
         self._num_rows = 0
         self._is_open = False
+        self._fault: Exception | None = None
 
     @property
     def is_open(self) -> bool:
@@ -45,7 +47,20 @@ class StepSink:
         """Starts a step that feeds `num_rows` rows, padding not counted."""
         self._tensors.clear()
         self._num_rows = num_rows
+        self._fault = None
         self._is_open = True
+
+    def run(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Runs what a hook wants to do, while a step is open.
+
+        A fault is kept for `close`: raised here, it would end the engine's own forward pass.
+        """
+        if not self._is_open:
+            return
+        try:
+            call(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the engine must go on
+            self._fault = self._fault or error
 
     def holds(self, site: str) -> bool:
         """Whether the site was seen in this step."""
@@ -85,8 +100,11 @@ class StepSink:
 
         Raises:
             RecordingError: Nothing was seen, or other sites than in the steps before.
+            Exception: The first fault of a hook.
         """
         self._is_open = False
+        if self._fault is not None:
+            raise self._fault
         self._check_sites(frozenset(self._tensors))
         index = None if len(keep_N) == self._num_rows else torch.from_numpy(keep_N)
         arrays = {}

@@ -29,6 +29,8 @@ class Sink(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    def run(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None: ...
+
     def record(self, site: str, tensor: torch.Tensor, *, derived: bool = False) -> None: ...
 
     def holds(self, site: str) -> bool: ...
@@ -182,8 +184,7 @@ def _guarded(sink: Sink, call: Callable[..., None]) -> Callable[..., None]:
     """A hook that never changes what the module returns and runs only inside a real step."""
 
     def hook(*args: Any, **kwargs: Any) -> None:
-        if sink.is_open:
-            call(*args, **kwargs)
+        sink.run(call, *args, **kwargs)
 
     return hook
 
