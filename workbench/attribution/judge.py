@@ -24,7 +24,12 @@ Who = Literal["neither", "A", "B", "both", "unknown"]
 """Which side is outside its rounding budget; `unknown` where no arbiter saw the module."""
 
 SHARPEN: Final = 3.0
-"""A side is outside where its error is this many times the better side's, or this many units."""
+"""A side is outside where its error is this many times the better side's."""
+_COARSE_FLOOR: Final = 0.5
+_FINE_FLOOR: Final = 4.0
+"""Units that a better side is never taken to be below: in 16-bit types a value is rounded once and
+by at most one unit; in float32 the order of an inner product alone moves it by several."""
+_FINE_UNIT: Final = 2.0**-16
 _QUANTILE: Final = 0.99
 _CHOICE_FLOOR: Final = 8.0
 """Units of float32 that softmax may move one score against another."""
@@ -146,7 +151,7 @@ def _finding(
     layer, name = place
     local_T = scratch.values(name, "local", layer)
     a_T, b_T = (scratch.values(name, f"units_{side}", layer) for side in "ab")
-    floor = _CHOICE_FLOOR / SHARPEN if name == "top_k" else 1.0
+    floor = _floor(name, tally.unit)
     outside = _Outside(local_T, a_T, b_T, floor)
     budget = (
         derived
@@ -182,6 +187,12 @@ def _finding(
     )
 
 
+def _floor(module: str, unit: float) -> float:
+    if module == "top_k":
+        return _CHOICE_FLOOR / SHARPEN
+    return _COARSE_FLOOR if unit > _FINE_UNIT else _FINE_FLOOR
+
+
 class _Outside:
     """Which side is outside its budget at which rows, by the arbiter."""
 
@@ -191,7 +202,9 @@ class _Outside:
         self.a_T = self.b_T = np.zeros(len(local_T), np.bool_)
         if not seen_T.any():
             return
-        base = min(float(np.quantile(units[seen_T], _QUANTILE)) for units in (a_T, b_T))
+        base = min(
+            float(np.quantile(units[seen_T], _QUANTILE, method="higher")) for units in (a_T, b_T)
+        )
         base = max(floor, base) if math.isfinite(base) else floor
         self.limit = SHARPEN * base
         with np.errstate(invalid="ignore"):

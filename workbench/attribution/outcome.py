@@ -37,7 +37,14 @@ def combine_json(watcher: CombineWatcher, findings: list[Finding]) -> dict[str, 
         f.module == "routed_experts" and f.largest is not None and f.largest > 0 for f in findings
     )
     found = {side: total.to_json() for side, total in totals.items()}
-    known = all(found[side]["candidate"] for side in found)
+    ways = {
+        side: {found[side]["candidate"], *found[side]["same_as"]}
+        if found[side]["candidate"]
+        else set()
+        for side in found
+    }
+    # Two orders that gave the same bits on every row seen are one order.
+    known = bool(ways["a"]) and bool(ways["b"]) and not ways["a"] & ways["b"]
     return {
         "candidates": {
             name: text_of(f"{name}-slot", dtype).removesuffix(", in slot order") for name in NAMED

@@ -110,7 +110,8 @@ def _copy(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     attention = getattr(copied.config, "_attn_implementation", "eager")
     if attention not in ("eager", "sdpa") and hasattr(copied, "set_attn_implementation"):
         copied.set_attn_implementation("eager")
-    return copied
+    found: nn.Module = copied
+    return found
 
 
 def _uses_experts(model: nn.Module) -> bool:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -302,12 +304,13 @@ def _summary(comparison: Comparison, details: dict[str, Any]) -> dict[str, Any]:
 
 
 def _experiments(comparison: Comparison, parts: ModelParts, say: Progress) -> Comparison:
-    """Swaps and proof, where they are installed: they add `swaps` and `proof` to the summary."""
-    try:
-        from workbench.attribution.experiments import run_experiments
-    except ModuleNotFoundError as error:
-        if error.name != "workbench.attribution.experiments":
-            raise
+    """Swaps and proof, where they are installed: they add `swaps` and `proof` to the summary.
+
+    The seam: `workbench.attribution.experiments.run_experiments(comparison, parts, progress=say)`
+    runs on the attributed comparison and gives it back, opened again.
+    """
+    name = "workbench.attribution.experiments"
+    if find_spec(name) is None:
         return comparison
-    found: Comparison = run_experiments(comparison, parts, progress=say)
+    found: Comparison = import_module(name).run_experiments(comparison, parts, progress=say)
     return found

@@ -15,6 +15,8 @@ COMMANDS: Final[dict[str, str]] = {
     "demo": "The whole story on the bundled model",
     "capture": "Record what a path computes: rollout or trainer",
     "compare": "Align two captures and measure how they differ",
+    "attribute": "Say which module is wrong, which side is, and why",
+    "bisect": "Find the smallest set of modules that explains a divergence",
     "show": "One-screen report of a comparison",
     "tui": "Step through a comparison in the terminal",
     "doctor": "Check versions, hooks and devices that capture depends on",

@@ -18,6 +18,8 @@ from rich.text import Text
 
 from workbench.comparison.result import Comparison
 from workbench.names import DIVERGENCE_CLASSES, DivergenceClass, Status, WeightsStatus
+from workbench.report.attribution import attribution
+from workbench.report.experiments import experiments
 from workbench.report.words import place, share
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.headline import explained_word
@@ -64,6 +66,10 @@ def report(comparison: Comparison, width: int = 100) -> RenderableType:
     """The report as a rich renderable."""
     summary = comparison.summary
     parts: list[RenderableType] = [_facts(summary), Text(), _firsts(summary)]
+    if attributed := attribution(comparison):
+        parts += [Text(), *attributed]
+    if experimented := experiments(comparison):
+        parts += [Text(), *experimented]
     if comparison.num_rows:
         parts += [Text(), *_around(ViewModel(comparison), summary, width)]
     parts += [Text(), Text(f"step through it:  kldive tui {comparison.directory}", style="bold")]
