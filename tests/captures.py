@@ -61,6 +61,8 @@ class Side:
         values: Full site name, row in request order, element, value to put there.
         ids: Layer, row in request order, slot, expert to put there.
         omit: Short site names left out.
+        pad_vocab: Columns of zeros behind the real vocabulary's logits.
+        scored: Whether rows have log-probabilities.
         logits: Rows whose logits are kept: all, none, or those that score generated tokens.
         changes: Manifest fields to replace.
     """
@@ -78,6 +80,8 @@ class Side:
     values: Sequence[tuple[str, int, int, float]] = ()
     ids: Sequence[tuple[int, int, int, int]] = ()
     omit: tuple[str, ...] = ()
+    pad_vocab: int = 0
+    scored: bool = True
     logits: Literal["all", "none", "generated"] = "all"
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -296,6 +300,8 @@ class _Run:
         return routed
 
     def _score(self, logits_TV: np.ndarray) -> None:
+        if not self.side.scored:
+            return
         shifted = logits_TV - logits_TV.max(axis=1, keepdims=True)
         log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         for row in range(1, len(self.ids)):
@@ -303,6 +309,10 @@ class _Run:
                 self.logprob[row] = log_p[row - 1, self.ids[row]]
 
     def _tamper(self) -> None:
+        if self.side.pad_vocab and "logits" in self.arrays:
+            logits_TV = self.arrays["logits"]
+            padding = np.zeros((len(logits_TV), self.side.pad_vocab), self.dtype)
+            self.arrays["logits"] = np.concatenate([logits_TV, padding], axis=1)
         for name, row, element, value in self.side.values:
             self.arrays[name] = self.arrays[name].copy()
             self.arrays[name][row, element] = value

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.comparison.probability import ess_fraction, pearson, row_terms, sampled_rows, summarise
+from workbench.comparison.probability import (
+    ess_fraction,
+    pearson,
+    row_terms,
+    sampled_rows,
+    summarise,
+)
 
 A = np.array([-1.0, -2.0, -0.5])
 B = np.array([-1.5, -1.0, -0.5])

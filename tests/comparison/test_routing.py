@@ -173,7 +173,11 @@ def test_with_a_selection_bias_only_proofs_of_the_contrary_count() -> None:
 def test_rounding_of_stored_scores_covers_a_near_tie() -> None:
     coarse = 2.0**-8
     found = flip(
-        [5, 1.0, 0.999], [5, 0.999, 1.0], [0, 1], [0, 2], replace(FACTS, pair_norm=0.0, roundoff=coarse)
+        [5, 1.0, 0.999],
+        [5, 0.999, 1.0],
+        [0, 1],
+        [0, 2],
+        replace(FACTS, pair_norm=0.0, roundoff=coarse),
     )
     assert found.bound[0] >= 4 * coarse * 5
     assert found.explained.tolist() == [1]

@@ -40,9 +40,9 @@ def test_a_budget_by_hand() -> None:
 
 def test_experts_add_one_rounding_per_further_slot() -> None:
     local = [
-        budgets(
-            Precision(num_layers=1, hidden_size=1, top_k=k, dtype="bfloat16"), "bf16"
-        ).local["routed_out"]
+        budgets(Precision(num_layers=1, hidden_size=1, top_k=k, dtype="bfloat16"), "bf16").local[
+            "routed_out"
+        ]
         for k in (1, 8)
     ]
     assert local[1] / local[0] == pytest.approx(math.sqrt(14 / 7), rel=1e-6)

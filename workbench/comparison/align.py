@@ -88,7 +88,7 @@ def check_same_model(a: Manifest, b: Manifest) -> None:
         # An importer may not know a fact; then the recorded shapes have to speak.
         if ours and theirs and ours != theirs:
             raise _other_model(a, b, f"{name} {_short(ours)}", f"{name} {_short(theirs)}")
-    for site in a.sites.keys() & b.sites.keys():
+    for site in (name for name in a.sites if name in b.sites):
         ours, theirs = a.sites[site].shape, b.sites[site].shape
         # The vocabulary may be padded differently; its real part is compared.
         if site != "logits" and ours != theirs:

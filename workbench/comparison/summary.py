@@ -94,6 +94,8 @@ def judged(draft: Comparison, weights: Weights, *, incomplete: str) -> dict[str,
         verdict.Findings(
             incomplete=incomplete,
             num_compared=int(compared_rows(draft).sum()),
+            num_scored=int((_both_logprobs(draft) | _scored_exactly(draft)).sum()),
+            num_excused=int(excused.after[-1].sum()),
             weights=weights.status,
             weights_text=weights.text,
             one_sided_nonfinite=_one_sided_nonfinite(draft),
@@ -158,6 +160,11 @@ def _both_logprobs(draft: Comparison) -> np.ndarray:
         rows["logprob_a"].is_not_null() & rows["logprob_b"].is_not_null()
     ).to_numpy()
     return both
+
+
+def _scored_exactly(draft: Comparison) -> np.ndarray:
+    scored: np.ndarray = draft.rows["kl_exact"].is_not_null().to_numpy()
+    return scored
 
 
 def _logprobs_equal(draft: Comparison) -> bool:

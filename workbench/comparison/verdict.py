@@ -1,7 +1,8 @@
 """How a comparison ends: status, reason and verdict, by rules that are all in this file.
 
 Status
-    not_comparable  a capture is damaged or unfinished, or nothing could be compared
+    not_comparable  a capture is damaged or unfinished; nothing could be compared; or nothing diverged
+                    and no row was scored on both sides
     diverged        other weights; NaN or Inf on one side alone; an unexplained flip; a jump; an
     error
                     above its budget, or a log-probability beyond tolerance, that no explained flip
@@ -36,6 +37,8 @@ class Findings:
     Attributes:
         incomplete: Why a capture is not whole, "" when both are.
         num_compared: Rows with anything compared.
+        num_scored: Rows with a log-probability, or logits, on both sides.
+        num_excused: Rows that lie downstream of an explained flip.
         weights: `equal`, `different` or `unknown`.
         weights_text: In words.
         one_sided_nonfinite: Cells with NaN or Inf on one side alone.
@@ -50,6 +53,8 @@ class Findings:
 
     incomplete: str
     num_compared: int
+    num_scored: int
+    num_excused: int
     weights: str
     weights_text: str
     one_sided_nonfinite: int
@@ -87,7 +92,12 @@ def decide(found: Findings) -> Outcome:
         return Outcome(status="not_comparable", reason=reason, verdict="capture")
     if reasons:
         return Outcome(status="diverged", reason="; ".join(reasons), verdict=verdict)
+    if found.num_scored == 0:
+        reason = "no row has a log-probability on both sides"
+        return Outcome(status="not_comparable", reason=reason, verdict=verdict)
     reason = "every compared bit agrees" if found.all_equal else "every difference is within budget"
+    if found.num_excused:
+        reason += f"; {_many(found.num_excused, 'row')} downstream of an explained flip not judged"
     return Outcome(status="equal", reason=reason, verdict=verdict)
 
 
