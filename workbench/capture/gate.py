@@ -29,8 +29,7 @@ class GateContract(NamedTuple):
         scale: Constant factor on the weights.
         topk_sorted: Whether the weights of every row seen descend.
         selects_largest: Whether every row seen selects its K largest scores; false where a
-            selection
-            bias, groups or noise decide too.
+            selection bias, groups or noise decide too.
     """
 
     scoring: Scoring

@@ -1,20 +1,20 @@
 """How a comparison ends: status, reason and verdict, by rules that are all in this file.
 
 Status
-    not_comparable  a capture is damaged or unfinished; nothing could be compared; or nothing diverged
-                    and no row was scored on both sides
+    not_comparable  a capture is damaged or unfinished; nothing could be compared; or nothing
+                    diverged and no row was scored on both sides
     diverged        other weights; NaN or Inf on one side alone; an unexplained flip; a jump; an
-    error
-                    above its budget, or a log-probability beyond tolerance, that no explained flip
-                    excuses; a mean KL above the gate over rows that are not excused
+                    error above its budget, or a log-probability beyond tolerance, that no
+                    explained flip excuses; a mean KL above the gate over rows not excused
     equal           none of these, over what was compared
 
 Verdict
     state       the weights differ
     capture     a side holds NaN or Inf that the other does not
-    semantic    an unexplained flip, or an error that no coarser type explains, or one constant
-    factor precision   the paths run in different types, or the error fits the rounding of a
-    coarser type rounding    within budget, not bit-equal identical   every compared bit agrees
+    semantic    an unexplained flip, an error that no coarser type explains, or one constant factor
+    precision   the paths run in different types, or the error fits the rounding of a coarser type
+    rounding    within budget, not bit-equal
+    identical   every compared bit agrees
     alignment   is never reached here: captures that do not align are refused
 """
 

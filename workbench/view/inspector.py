@@ -125,13 +125,17 @@ class CellFacts:
     """The inspector's whole content for one cell.
 
     Attributes:
-        address: As people write it, for example `L2 t14`. layer: Layer index. layer_kind: `moe`,
-        `dense` or empty when unknown. token: The row's token. router: Both routers, or None at a
-        dense layer or where nothing was recorded. problem: Why vectors could not be read, or empty.
-        sites: The layer's recorded sites in execution order. site: Short name of the site in focus.
-        logprob: Of the row's token. profile_L: Relative L2 difference of `profile_site` at this
-        row, one per layer; NaN is NaN or
-            Inf on a side, None where it was not measured.
+        address: As people write it, for example `L2 t14`.
+        layer: Layer index.
+        layer_kind: `moe`, `dense` or empty when unknown.
+        token: The row's token.
+        router: Both routers, or None at a dense layer or where nothing was recorded.
+        problem: Why vectors could not be read, or empty.
+        sites: The layer's recorded sites in execution order.
+        site: Short name of the site in focus.
+        logprob: Of the row's token.
+        profile_L: Relative L2 difference of `profile_site` at this row, one per layer; NaN is NaN
+            or Inf on a side, None where it was not measured.
     """
 
     address: str
