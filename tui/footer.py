@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.segment import Segment
 
 from tui.lines import Lines
 from tui.styles import BAR, BAR_MUTED, KEY
 from workbench.view.actions import ACTION_BY_ID, key_name
 
-_SHOWN = (
-    ("cursor.left", "h j k l", "move"),
-    ("jump.next", "n N", "next / previous"),
-    ("jump.first", "f", "first, next class"),
-    ("class.choose", "c", "class"),
-    ("lens.router", "1–5", "lens"),
-    ("zoom.in", "z Z 0", "zoom"),
-    ("inspector.toggle", "i", "inspector"),
-    ("quit", "q", "quit"),
+_SHOWN: Final = (
+    (("cursor.left", "cursor.down", "cursor.up", "cursor.right"), " ", "move"),
+    (("jump.next", "jump.previous"), " ", "next / previous"),
+    (("jump.first",), " ", "first, next class"),
+    (("class.choose",), " ", "class"),
+    (("lens.router", "lens.logprob"), "–", "lens"),
+    (("zoom.in", "zoom.out", "zoom.fit"), " ", "zoom"),
+    (("inspector.toggle",), " ", "inspector"),
+    (("quit",), " ", "quit"),
 )
+"""Actions, what joins their keys, and the words for them."""
 
 
 class Footer(Lines):
@@ -31,7 +34,8 @@ class Footer(Lines):
         room = width - sum(part.cell_length for part in tail)
         line = [Segment(" ", BAR)]
         used = 1
-        for _, keys, words in _SHOWN:
+        for ids, joiner, words in _SHOWN:
+            keys = joiner.join(key_name(ACTION_BY_ID[action_id].keys[0]) for action_id in ids)
             size = len(keys) + len(words) + 4
             if used + size > room:
                 continue

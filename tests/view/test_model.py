@@ -145,7 +145,8 @@ def test_zooming_goes_between_text_and_everything() -> None:
 
 def test_pin_and_marks() -> None:
     model = act(model_of(), "pin.set", "mark.toggle")
-    assert (model.state.pin, model.state.marks) == (model.state.cell, {model.state.cell})
+    here = model.state.cell
+    assert (model.state.pin, model.state.marks) == (here, frozenset({here}))
     act(model, "pin.clear", "mark.toggle")
     assert (model.state.pin, model.state.marks) == (None, frozenset())
 
