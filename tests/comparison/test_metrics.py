@@ -89,6 +89,16 @@ def test_nan_of_other_bits_differs_in_bits_but_not_in_value() -> None:
     assert found.rel_l2[0] == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
+def test_a_signalling_nan_is_a_nan_like_any_other(dtype: type) -> None:
+    bits = {4: 0x7F800001, 2: 0x7F81 if dtype is BF16 else 0x7C01}[np.dtype(dtype).itemsize]
+    word = {4: np.uint32, 2: np.uint16}[np.dtype(dtype).itemsize]
+    x = np.ones((1, 4), dtype)
+    x.view(word)[0, 1] = bits
+    found = measure(x, np.full((1, 4), 2, dtype))
+    assert (found.nonfinite_a[0], found.rel_l2[0]) == (1, np.inf)
+
+
 def test_a_row_without_a_finite_element_has_no_direction() -> None:
     for y in ([np.nan, np.nan], [np.nan, np.inf]):
         found = one([np.nan, np.nan], y)

@@ -31,7 +31,9 @@ class ExactMetrics(NamedTuple):
 
 def measure_exactly(x_TD: np.ndarray, y_TD: np.ndarray) -> ExactMetrics:
     """Metrics of rows of any float types; `bit_equal` is left to the caller and False."""
-    x, y = x_TD.astype(np.float64), y_TD.astype(np.float64)
+    # A signalling NaN warns when it is widened, and is as good as any other.
+    with np.errstate(invalid="ignore"):
+        x, y = x_TD.astype(np.float64), y_TD.astype(np.float64)
     finite = np.isfinite(x) & np.isfinite(y)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     broken_T = (~finite & ~same).any(axis=1)

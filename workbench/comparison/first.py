@@ -98,7 +98,8 @@ def _furthest(
     """The two values that differ most; one that is NaN or Inf on a side alone comes before all."""
     if pair.a is None or pair.b is None:
         return None, None
-    a, b = pair.a.astype(np.float64), pair.b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        a, b = pair.a.astype(np.float64), pair.b.astype(np.float64)
     if site == "topk_weights":
         a, b = _by_expert(_cell(comparison, layer, row, "topk_ids"), a, b)
     width = min(len(a), len(b))

@@ -158,8 +158,10 @@ class Measurement:
         """Metrics of one site over all rows; None where no row could be compared."""
         whole = Accumulator(self.num_rows)
         width = self._common_width(name)
-        for block in self.row_map.blocks([name]):
-            whole.add(block.rows, block.a[0][:, :width], block.b[0][:, :width])
+        # A signalling NaN warns when it is widened, and is as good as any other.
+        with np.errstate(invalid="ignore"):
+            for block in self.row_map.blocks([name]):
+                whole.add(block.rows, block.a[0][:, :width], block.b[0][:, :width])
         self._counts.coverage[name] = int(whole.there.sum())
         return SiteRows(whole.finish(), whole.there) if whole.there.any() else None
 

@@ -55,25 +55,32 @@ class RouterMeasurement:
 
     def run(self, input_moved_T: np.ndarray) -> RouterResult:
         """Measures the layer; `input_moved_T` is ‖mlp_in_A - mlp_in_B‖, NaN where unknown."""
-        found: dict[str, Values] = {}
-        if self._shared("topk_ids"):
-            self._sets()
-            if self._shared("topk_weights"):
-                found.update(self._gates())
-            if self._shared("router_logits"):
-                self._flips(input_moved_T)
-        if self._shared("router_logits"):
-            self._scores()
+        # A signalling NaN warns when it is widened, and is as good as any other.
+        with np.errstate(invalid="ignore"):
+            found = self._measure(input_moved_T)
         for name, values in self._values.items():
             if not self._missing[name].all():
                 found[name] = Values(values, self._missing[name])
         return RouterResult(found, self._coverage, self._reasons)
 
+    def _measure(self, input_moved_T: np.ndarray) -> dict[str, Values]:
+        """Fills the router's columns; gives those of `topk_weights`."""
+        found: dict[str, Values] = {}
+        if self._shared("topk_ids"):
+            self._sets()
+            if self._shared("topk_weights"):
+                found = self._gates()
+            if self._shared("router_logits"):
+                self._flips(input_moved_T)
+        if self._shared("router_logits"):
+            self._scores()
+        return found
+
     def _shared(self, site: str) -> bool:
         name = layer_site(self.layer, site)
         return name in self.row_map.a.manifest.sites and name in self.row_map.b.manifest.sites
 
-    def _blocks(self, *sites: str) -> list[str]:
+    def _names(self, *sites: str) -> list[str]:
         return [layer_site(self.layer, site) for site in sites]
 
     def _put(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
@@ -83,7 +90,7 @@ class RouterMeasurement:
 
     def _sets(self) -> None:
         count = 0
-        for block in self.row_map.blocks(self._blocks("topk_ids"), block_elements=BLOCK_ELEMENTS):
+        for block in self.row_map.blocks(self._names("topk_ids"), block_elements=BLOCK_ELEMENTS):
             found = routing.compare_sets(block.a[0], block.b[0])
             self._put("topk.set_equal", block.rows, found.set_equal)
             self._put("topk.order_equal", block.rows, found.order_equal)
@@ -93,7 +100,7 @@ class RouterMeasurement:
 
     def _gates(self) -> dict[str, Values]:
         whole = Accumulator(self.num_rows)
-        sites = self._blocks("topk_ids", "topk_weights")
+        sites = self._names("topk_ids", "topk_weights")
         for block in self.row_map.blocks(sites, block_elements=BLOCK_ELEMENTS):
             found = routing.match_gates(
                 block.a[0],
@@ -113,7 +120,7 @@ class RouterMeasurement:
     def _scores(self) -> None:
         top_k = self._top_k()
         for block in self.row_map.blocks(
-            self._blocks("router_logits"), block_elements=BLOCK_ELEMENTS
+            self._names("router_logits"), block_elements=BLOCK_ELEMENTS
         ):
             found = routing.compare_scores(block.a[0], block.b[0], top_k)
             self._put("topk.margin_a", block.rows, found.margin_a)
@@ -131,7 +138,7 @@ class RouterMeasurement:
         scored_T = np.zeros(self.num_rows, np.bool_)
         flipped: list[np.ndarray] = []
         evidence: list[routing.FlipEvidence] = []
-        sites = self._blocks("topk_ids", "router_logits")
+        sites = self._names("topk_ids", "router_logits")
         for block in self.row_map.blocks(sites, block_elements=BLOCK_ELEMENTS):
             a = routing.Decisions(block.a[0], block.a[1])
             b = routing.Decisions(block.b[0], block.b[1])

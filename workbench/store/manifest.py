@@ -22,6 +22,8 @@ FORMAT_NAME: Final = "kldive-capture"
 FORMAT_VERSION: Final = 1
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
+MAX_NUMBER: Final = 2**63
+MAX_DIMENSIONS: Final = 8
 
 _ARRAYS_NAME = re.compile(r"chunk-\d{6,9}\.safetensors")
 _TOKENS_NAME = re.compile(r"tokens-\d{6,9}\.parquet")
@@ -203,8 +205,8 @@ class _Fields:
         # bool is an int to isinstance, and never meant here.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise _broken(self.where, f"{name} as {kind.__name__}", repr(value)[:80])
-        if isinstance(value, int) and value < 0:
-            raise _broken(self.where, f"{name} of 0 or more", repr(value)[:80])
+        if isinstance(value, int) and not 0 <= value <= MAX_NUMBER:
+            raise _broken(self.where, f"{name} between 0 and 2**63", repr(value)[:80])
         return value
 
     def manifest(self) -> Manifest:
@@ -267,7 +269,8 @@ class _Fields:
             if dtype not in DTYPE_BY_NAME:
                 raise _broken(self.where, f"a known element type for {name}", repr(dtype)[:80])
             shape = self.get("shape", list, [], entry)
-            if not all(type(dim) is int and dim >= 0 for dim in shape):
+            fits = all(type(dim) is int and 0 <= dim < 2**40 for dim in shape)
+            if not fits or len(shape) > MAX_DIMENSIONS:
                 raise _broken(self.where, f"whole numbers as shape of {name}", repr(shape)[:80])
             derived = self.get("derived", bool, False, entry)
             sites[name] = SiteInfo(dtype=dtype, shape=tuple(shape), derived=derived)
@@ -287,7 +290,8 @@ class _Fields:
     def _norms(self) -> dict[int, float]:
         norms: dict[int, float] = {}
         for layer, norm in self.get("router_pair_norm", dict, {}).items():
-            if not layer.isdecimal() or type(norm) not in (int, float):
+            number = type(norm) is float or (type(norm) is int and norm <= MAX_NUMBER)
+            if not layer.isdecimal() or len(layer) > 6 or not number:
                 raise _broken(self.where, "a number per layer in router_pair_norm", repr(norm)[:80])
             norms[int(layer)] = float(norm)
         return norms
