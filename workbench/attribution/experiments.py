@@ -65,7 +65,7 @@ def run_experiments(
             "forward_passes": bench.num_passes + small.num_passes,
         },
     }
-    return _add(comparison, found)
+    return add_results(comparison, found)
 
 
 def bisect(
@@ -108,7 +108,7 @@ def bisect(
             fresh=fresh,
             say=say,
         )
-    _add(comparison, {"bisection": found.to_json()})
+    add_results(comparison, {"bisection": found.to_json()})
     return found
 
 
@@ -131,7 +131,8 @@ def _silent(_stage: str) -> None:
     pass
 
 
-def _add(comparison: Comparison, found: Mapping[str, Any]) -> Comparison:
+def add_results(comparison: Comparison, found: Mapping[str, Any]) -> Comparison:
+    """The comparison with some results added to its summary, opened again."""
     body = {**comparison.summary, **{key: _plain(value) for key, value in found.items()}}
     replace_json(comparison.directory / SUMMARY_NAME, body)
     return open_comparison(comparison.directory)
