@@ -88,7 +88,8 @@ class KldiveApp(App[None]):
         yield Static(SMALL, id="small", markup=False)
 
     def on_mount(self) -> None:
-        self.run_worker(self.model.warm, thread=True, name="warm")
+        # What fails here fails again, and is told, when a key asks for it.
+        self.run_worker(self.model.warm, thread=True, exit_on_error=False)
 
     def on_resize(self, event: Resize) -> None:
         layout = layout_for(event.size.width, event.size.height, self.model.num_layers)

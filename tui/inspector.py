@@ -12,6 +12,8 @@ from workbench.view.model import ViewModel
 
 PANEL_WIDTH = 44
 BLANK: list[Segment] = []
+LEAST_EXPERTS = 5
+"""Lines of the table of experts besides its rows."""
 
 
 class Inspector(Lines):
@@ -31,16 +33,18 @@ class Inspector(Lines):
         inner = width - 1
         facts, (code, meaning) = self.model.cell_facts(), self.model.meaning()
         head = sections.header(facts, code, meaning, inner)
-        tail = [
-            BLANK,
-            *sections.sites(facts, inner),
-            BLANK,
-            *sections.logprob(facts, inner),
-            BLANK,
-            *sections.profile(facts, inner),
-        ]
-        room = height - len(head) - len(tail) - 1
-        lines = [*head, BLANK, *sections.experts(facts, inner, max(room, 6)), *tail]
+        table = sections.sites(facts, inner)
+        rest = [sections.logprob(facts, inner), sections.profile(facts, inner)]
+        fixed = len(head) + sum(map(len, rest))
+        most = LEAST_EXPERTS + len(facts.router.experts if facts.router else ())
+        # Low panels lose the gaps first, then sites far from the one in focus.
+        gaps = 4 if height >= fixed + most + len(table) + 4 else 0
+        experts = sections.experts(facts, inner, max(LEAST_EXPERTS, min(most, height - fixed - 4)))
+        room = height - fixed - len(experts) - gaps
+        table = _round_focus(table, self.model, room) if len(table) > room else table
+        blank = [BLANK] if gaps else []
+        lines = [line for part in (head, experts, table, *rest) for line in (*part, *blank)]
+        lines = lines[: len(lines) - len(blank)]
         legend = sections.legend(LENSES[self.model.state.lens])
         spare = height - len(lines) - len(legend)
         lines += [*([BLANK] * spare), *legend] if spare > 0 else [BLANK] * (height - len(lines))
@@ -58,7 +62,7 @@ class Inspector(Lines):
         rest = [*sections.logprob(facts, right), *sections.profile(facts, right)]
         room = body - len(rest)
         if len(second) > room:
-            second = _round_focus(second, self.model, max(3, room))
+            second = _round_focus(second, self.model, room)
         second += rest
         lines = [[Segment("─" * width, RULE)]]
         first += [BLANK] * (body - len(first))
@@ -69,8 +73,9 @@ class Inspector(Lines):
 
 
 def _round_focus(lines: list[list[Segment]], model: ViewModel, room: int) -> list[list[Segment]]:
-    """The heading and the rows of the table round the site in focus, as many as fit."""
+    """The heading and the rows of the table round the site in focus, in `room` lines or three."""
+    rows = max(2, room - 1)
     names = [site.site for site in model.cell_facts().sites]
     focus = names.index(model.state.site) if model.state.site in names else len(names) - 1
-    start = max(0, min(focus - (room - 1) // 2, len(names) - (room - 1)))
-    return [lines[0], *lines[1 + start : start + room]]
+    start = max(0, min(focus - rows // 2, len(names) - rows))
+    return [lines[0], *lines[1 + start : 1 + start + rows]]
