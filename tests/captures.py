@@ -199,7 +199,8 @@ class _Run:
         order = self.side.order or tuple(range(len(self.toy.lengths)))
         rank = np.argsort(order)[self.request]
         keys = (rank, self.position) if self.side.interleaved else (self.position, rank)
-        return np.lexsort(keys)
+        order_T: np.ndarray = np.lexsort(keys)
+        return order_T
 
     def _states(self) -> list[str]:
         states = ["computed"] * len(self.request)
@@ -213,10 +214,12 @@ class _Run:
     def _matrix(self, rows: int, columns: int) -> np.ndarray:
         values = self._weights.standard_normal((rows, columns)) / np.sqrt(rows)
         # The same weights in every type: what bfloat16 can hold.
-        return values.astype(ml_dtypes.bfloat16).astype(np.float64)
+        exact: np.ndarray = values.astype(ml_dtypes.bfloat16).astype(np.float64)
+        return exact
 
     def _round(self, values: np.ndarray) -> np.ndarray:
-        return values.astype(self.dtype).astype(np.float64)
+        rounded: np.ndarray = values.astype(self.dtype).astype(np.float64)
+        return rounded
 
     def _between(self, values: np.ndarray) -> np.ndarray:
         return self._round(values) if self.side.rounding == "often" else values
@@ -225,7 +228,8 @@ class _Run:
         stored = values.astype(self.dtype)
         if name.rpartition(".")[2] not in self.side.omit:
             self.arrays[name] = stored
-        return stored.astype(np.float64)
+        widened: np.ndarray = stored.astype(np.float64)
+        return widened
 
     def _norm(self, values_TD: np.ndarray) -> np.ndarray:
         root = np.sqrt((values_TD**2).mean(axis=1, keepdims=True))

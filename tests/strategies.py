@@ -15,5 +15,5 @@ FLOAT_DTYPES: Final = tuple(
 
 def finite_floats(dtype: np.dtype) -> st.SearchStrategy[float]:
     """Numbers whose rounding to `dtype` is finite, zeros and subnormals included."""
-    largest = float(ml_dtypes.finfo(dtype).max) / 2
+    largest = float(ml_dtypes.finfo(dtype).max) / 2  # type: ignore[no-untyped-call]
     return st.floats(-largest, largest, allow_nan=False, allow_infinity=False)

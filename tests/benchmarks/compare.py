@@ -1,14 +1,15 @@
 """How fast `compare` is against reading the same two captures once, and whether its memory grows.
 
-Run as `python -m tests.benchmarks.compare`. Writes two synthetic captures (every row differs by a few
-units in the last place, B in another order and in other chunks), then times, in fresh processes:
+Run as `python -m tests.benchmarks.compare`. Writes two synthetic captures (every row differs by a
+few units in the last place, B in other order and other chunks), then times, in fresh processes:
 
     read      every byte of both captures, once, into a small buffer
     decode    every array of both captures, once, mapped and turned into float32
     compare   the whole comparison
 
-Prints seconds, ratios, and the peak memory of `compare` at two capture sizes. The bar: compare takes
-at most twice as long as reading, and its peak does not grow with the capture but for the row table.
+Prints seconds, ratios, and the peak memory of `compare` at two capture sizes. The bar: compare
+takes at most twice as long as reading, and its peak does not grow with the capture but for the row
+table.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from workbench.comparison.run import compare
 from workbench.names import layer_site
 from workbench.store import CaptureWriter, Manifest, ModelFacts, open_capture
 from workbench.store.dtypes import to_float32
+from workbench.store.tokens import Columns
 
 HIDDEN_SITES = ("input", "attn_in", "attn_out", "mlp_in", "routed_out", "mlp_out", "output")
 REQUEST_LENGTH = 256
@@ -59,7 +61,7 @@ def write(directory: Path, args: argparse.Namespace, *, rows: int, side: str) ->
     step = args.chunk if side == "a" else args.chunk * 3 // 4
     for start in range(0, rows, step):
         part = order[start : start + step]
-        tokens = {
+        tokens: Columns = {
             "request": [f"r{row // REQUEST_LENGTH}" for row in part],
             "position": part % REQUEST_LENGTH,
             "token_id": part % 997,
@@ -179,8 +181,9 @@ def main() -> None:
         print(f"{found['rows']} rows, {found['gigabytes']:.2f} GB in both captures")
         for name, value in seconds.items():
             rate = found["gigabytes"] / value
+            ratio, cpu = value / seconds["read"], found[name]["cpu"]
             print(
-                f"  {name:<8} {value:7.2f} s  {rate:6.2f} GB/s  {value / seconds['read']:5.2f} x read"
+                f"  {name:<8} {value:6.2f} s {rate:6.2f} GB/s {ratio:5.2f} x read  cpu {cpu:.2f} s"
             )
         print(f"  compare / decode {seconds['compare'] / seconds['decode']:.2f}")
         memory = found["compare"]

@@ -1,4 +1,4 @@
-"""Per-row metrics: worked by hand, against float64, and at the edges (NaN, Inf, zeros, extremes)."""
+"""Per-row metrics: by hand, against float64, and at the edges (NaN, Inf, zeros, extremes)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_nan_of_other_bits_differs_in_bits_but_not_in_value() -> None:
 def test_a_signalling_nan_is_a_nan_like_any_other(dtype: type) -> None:
     bits = {4: 0x7F800001, 2: 0x7F81 if dtype is BF16 else 0x7C01}[np.dtype(dtype).itemsize]
     word = {4: np.uint32, 2: np.uint16}[np.dtype(dtype).itemsize]
-    x = np.ones((1, 4), dtype)
+    x: np.ndarray = np.ones((1, 4), dtype)
     x.view(word)[0, 1] = bits
     found = measure(x, np.full((1, 4), 2, dtype))
     assert (found.nonfinite_a[0], found.rel_l2[0]) == (1, np.inf)
@@ -121,7 +121,7 @@ def test_float64_keeps_differences_that_float32_cannot_hold() -> None:
 
 
 def test_other_types_compare_by_value_and_count_in_the_coarser() -> None:
-    x = np.array([[1.0, 2.0]], BF16)
+    x: np.ndarray = np.array([[1.0, 2.0]], BF16)
     assert measure(x, x.astype(np.float32)).bit_equal[0]
     y = np.array([[1.0 + 2**-7, 2.0 + 2**-10]], np.float32)
     found = measure(x, y)

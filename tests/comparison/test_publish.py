@@ -49,9 +49,14 @@ def test_a_failure_on_the_way_leaves_the_earlier_one(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with staged(out) as stage:
         write_summary(stage, {"format": "kldive-comparison", "run": 1})
-    with pytest.raises(RuntimeError, match="half way"), staged(out) as stage:
-        write_summary(stage, {"format": "kldive-comparison", "run": 2})
-        raise RuntimeError("half way")
+
+    def fail_half_way() -> None:
+        with staged(out) as stage:
+            write_summary(stage, {"format": "kldive-comparison", "run": 2})
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        fail_half_way()
     assert '"run": 1' in (out / "comparison.json").read_text()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 

@@ -22,7 +22,8 @@ FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @pytest.mark.parametrize("name", FLOATS)
 def test_roundoff_is_half_the_step_above_one(name: str) -> None:
     dtype = DTYPE_BY_NAME[name]
-    assert unit_roundoff(name) == float(ml_dtypes.finfo(dtype).eps) / 2
+    step = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    assert unit_roundoff(name) == step / 2
     assert is_float(dtype)
 
 
