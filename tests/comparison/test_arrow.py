@@ -53,6 +53,11 @@ def test_polars_and_the_map_agree_on_every_shape(
         np.testing.assert_array_equal(table.missing(column.name), nulls)
         filled = read[column.name].fill_null(float("nan") if column.kind == "f4" else 0)
         np.testing.assert_array_equal(table.values(column.name), filled.to_numpy().reshape(shape))
+        for layer, row in np.ndindex(*shape):
+            one = table.cell(column.name, layer, row)
+            expected = (table.values(column.name)[layer, row], nulls[layer, row])
+            assert one.missing is not None
+            np.testing.assert_array_equal((one.values[0, 0], one.missing[0, 0]), expected)
 
 
 def test_a_layer_is_one_contiguous_slice_of_the_file(tmp_path: Path) -> None:

@@ -274,6 +274,15 @@ class LayerTable:
     def _bit(self, start: int, at: int) -> bool:
         return bool(self._bytes[start + at // 8] >> (at % 8) & 1)
 
+    def cell(self, name: str, layer: int, row: int) -> Values:
+        """One value and whether it is missing, (1, 1) each, without reading the column."""
+        index = self._index[name]
+        line = layer * self.num_rows + row
+        missing = np.array([[not self._bit(self._layout.validity[index][0], line)]])
+        if self._kinds[index] == "b1":
+            return Values(np.array([[self._bit(self._layout.values[index][0], line)]]), missing)
+        return Values(self.values(name)[layer : layer + 1, row : row + 1], missing)
+
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows
         bits = np.unpackbits(self._bytes[start : start + length], count=lines, bitorder="little")

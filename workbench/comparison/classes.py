@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
+from workbench.comparison.arrow import Values
 from workbench.comparison.columns import (
     AFTER_ROUTING,
     LOCAL_ERROR,
@@ -61,6 +62,9 @@ class Tables(Protocol):
 
     def missing(self, name: str) -> np.ndarray:
         """Where it is null, bool (L, T)."""
+
+    def one(self, name: str, layer: int, row: int) -> Values:
+        """One value of a column and whether it is null, (1, 1) each."""
 
 
 class Excuses(NamedTuple):
@@ -316,15 +320,19 @@ class _OneCell:
     num_rows = 1
 
     def __init__(self, tables: Tables, layer: int, row: int) -> None:
-        self._tables = tables
-        self._here = np.s_[layer : layer + 1, row : row + 1]
+        self._tables, self._layer, self._row = tables, layer, row
         self.rows = tables.rows[row : row + 1]
 
     def has_column(self, name: str) -> bool:
         return self._tables.has_column(name)
 
     def column(self, name: str) -> np.ndarray:
-        return self._tables.column(name)[self._here]
+        return self._tables.one(name, self._layer, self._row).values
 
     def missing(self, name: str) -> np.ndarray:
-        return self._tables.missing(name)[self._here]
+        missing = self._tables.one(name, self._layer, self._row).missing
+        assert missing is not None
+        return missing
+
+    def one(self, name: str, layer: int, row: int) -> Values:
+        return self._tables.one(name, self._layer + layer, self._row + row)

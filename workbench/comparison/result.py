@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from workbench.comparison import classes
-from workbench.comparison.arrow import Column, LayerTable, columns_from_json
+from workbench.comparison.arrow import Column, LayerTable, Values, columns_from_json
 from workbench.comparison.columns import LOCAL_SITES, ROW_SCHEMA, known_columns
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
@@ -201,6 +201,16 @@ class Comparison:
             self._cache.move_to_end(key)
             return kept
         return self._keep(key, self._table_of(name).missing(name))
+
+    def one(self, name: str, layer: int, row: int) -> Values:
+        """One value of a column and whether it is missing, (1, 1) each; reads nothing else.
+
+        Raises:
+            UsageError: No such column.
+        """
+        if not self.has_column(name):
+            return Values(self._absent(name)[:1, :1], np.ones((1, 1), np.bool_))
+        return self._table.cell(name, layer, row)
 
     def _keep(self, key: str, values: np.ndarray) -> np.ndarray:
         values.flags.writeable = False
