@@ -36,7 +36,8 @@ def run_plain(llm: Any, requests: list[Request], settings: RolloutSettings) -> d
     """The same requests without any recording."""
     engine_module._rpc(llm, "kldive_seed", settings.seed)
     prompts = {r.name: list(r.prompt_token_ids or ()) for r in requests}
-    return engine_module._run(llm, requests, prompts, settings, lambda _stage: None)
+    seeded = engine_module.seeds_each_request(llm, list(prompts.values()), settings)
+    return engine_module.run_requests(llm, requests, prompts, settings, seeded=seeded)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,22 @@ def test_a_batch_equals_the_same_requests_run_one_at_a_time(
     finally:
         engine_module._rpc(llm, "kldive_stop", None)
     assert_same_bits(rows_of(mixed), rows_of(tmp_path / "alone"))
+
+
+def test_sampled_tokens_do_not_depend_on_neighbours_where_requests_carry_seeds(
+    llm: Any, tmp_path: Path
+) -> None:
+    requests = random_requests(5, seed=8, low=3, high=6)
+    settings = RolloutSettings(max_tokens=12, temperature=1.0, ignore_eos=True)
+    both = record_requests(llm, requests, tmp_path / "both", settings=settings)
+    assert open_capture(both).manifest.knobs["seeds_each_request"] is True
+    fewer = record_requests(llm, requests[:2], tmp_path / "fewer", settings=settings)
+    all_rows, rows = rows_of(both), rows_of(fewer)
+    assert_same_bits({key: all_rows[key] for key in rows}, rows)
+
+
+def test_requests_carry_no_seeds_where_the_engine_would_fail(mixed: Path) -> None:
+    assert open_capture(mixed).manifest.knobs["seeds_each_request"] is False
 
 
 def test_all_sites_of_every_layer_are_recorded(mixed: Path) -> None:

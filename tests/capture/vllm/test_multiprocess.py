@@ -31,12 +31,12 @@ def test_an_engine_in_its_own_process_records_the_same_bits(llm: Any, tmp_path: 
     prompts = tmp_path / "prompts.jsonl"
     lines = [{"request": r.name, "token_ids": list(r.prompt_token_ids or ())} for r in requests]
     prompts.write_text("\n".join(json.dumps(line) for line in lines))
-    settings = RolloutSettings(max_tokens=8, temperature=1.0, logits=True)
+    settings = RolloutSettings(max_tokens=8, logits=True)
     inside = record_requests(llm, requests, tmp_path / "inside", settings=settings)
     own = tmp_path / "own"
     options = ["--prompts", str(prompts), "--dtype", "float32", "--max-model-len", "128"]
     options += ["--max-num-batched-tokens", str(TOKEN_BUDGET), "--max-num-seqs", "16"]
-    options += ["--max-tokens", "8", "--temperature", "1.0", "--logits", "--multiprocess"]
+    options += ["--max-tokens", "8", "--logits", "--multiprocess"]
     subprocess.run(
         [sys.executable, "-m", "workbench", "capture", "rollout", str(MODEL), *options, "-o", own],
         check=True,

@@ -56,8 +56,9 @@ class RolloutSettings:
         temperature: 0 is greedy. Recorded log-probabilities are raw either way.
         top_p: Mass that is sampled from.
         ignore_eos: Go on past the end token, to `max_tokens`.
-        seed: Of the engine, set again before each recorded batch. Requests carry no seed of their
-            own: on CPU the engine cannot chunk the prompt of one that does.
+        seed: Of sampling. Each request gets one of its own (`seed` plus its place), so that its
+            tokens do not depend on its neighbours; where the engine cannot do that (see
+            `seeds_each_request`) the whole engine is seeded before each recorded batch.
         dtype: Element type of the model; `auto` takes the checkpoint's.
         max_model_len: Longest prompt plus answer.
         max_num_batched_tokens: Token budget of one engine step; small values chunk prompts.
@@ -208,18 +209,20 @@ def record_requests(
     """
     settings = settings or RolloutSettings()
     prompts = _prompt_ids(llm, requests, settings)
+    seeded = seeds_each_request(llm, list(prompts.values()), settings)
     record = RecordSettings(
         out=str(Path(out).absolute()),
         sites=settings.sites,
         logits=settings.logits,
         prompt_lengths=_prompt_lengths(prompts, settings),
-        knobs=_run_knobs(requests, settings),
+        knobs={**_run_knobs(requests, settings), "seeds_each_request": seeded},
         chunk_bytes=settings.chunk_bytes,
     )
     _rpc(llm, "kldive_seed", settings.seed)
     _rpc(llm, "kldive_start", record.to_json())
     try:
-        outputs = _run(llm, requests, prompts, settings, progress)
+        progress(f"running {len(requests)} requests")
+        outputs = run_requests(llm, requests, prompts, settings, seeded=seeded)
         progress("writing the capture")
     except BaseException as error:
         # The recording must not outlive its run; the first error is the one to show.
@@ -278,22 +281,42 @@ def _run_knobs(requests: Sequence[Request], settings: RolloutSettings) -> dict[s
     }
 
 
-def _run(
+def seeds_each_request(
+    llm: LLM, prompts: Sequence[Sequence[int]], settings: RolloutSettings
+) -> bool:
+    """Whether requests can carry seeds of their own.
+
+    On CPU the engine fails when it computes the prompt of such a request in parts, so there all
+    prompts must fit into one step, and all requests into the KV cache to the end.
+    """
+    if settings.temperature == 0 or settings.leg == "prefill":
+        return False
+    config = llm.llm_engine.vllm_config
+    if config.device_config.device_type != "cpu":
+        return True
+    cache, longest = config.cache_config, settings.max_tokens
+    blocks = sum((len(ids) + longest) // cache.block_size + 1 for ids in prompts)
+    in_one_step = sum(len(ids) for ids in prompts) <= config.scheduler_config.max_num_batched_tokens
+    return bool(in_one_step and blocks < (cache.num_gpu_blocks or 0))
+
+
+def run_requests(
     llm: LLM,
     requests: Sequence[Request],
-    prompts: Mapping[str, list[int]],
+    prompts: Mapping[str, Sequence[int]],
     settings: RolloutSettings,
-    progress: Callable[[str], None],
+    *,
+    seeded: bool,
 ) -> dict[str, RequestOutput]:
-    """Runs all requests at once; outputs by name."""
-    progress(f"running {len(requests)} requests")
-    for request in requests:
+    """Runs all requests at once, recording or not; the engine's final outputs by name."""
+    for i, request in enumerate(requests):
         prompt = list(prompts[request.name])
         if settings.leg == "prefill":
             prompt += request.forced_token_ids
-        llm.llm_engine.add_request(
-            request.name, {"prompt_token_ids": prompt}, _sampling(request, settings)
-        )
+        sampling = _sampling(request, settings)
+        if seeded:
+            sampling.seed = settings.seed + i
+        llm.llm_engine.add_request(request.name, {"prompt_token_ids": prompt}, sampling)
     outputs: dict[str, RequestOutput] = {}
     while llm.llm_engine.has_unfinished_requests():
         for output in llm.llm_engine.step():

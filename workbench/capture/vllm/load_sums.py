@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -109,6 +110,7 @@ def watch_loading() -> None:
     pack = base_loader.process_weights_after_loading
     pack_layer = layerwise._layerwise_process
 
+    @wraps(pack)
     def process_weights_after_loading(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         sums = LoadedSums(model)
         result = pack(model, *args, **kwargs)
@@ -118,6 +120,7 @@ def watch_loading() -> None:
             _owners[module] = (sums, name)
         return result
 
+    @wraps(pack_layer)
     def _layerwise_process(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return _sum_layer_reload(layer, lambda: pack_layer(layer, *args, **kwargs))
 
