@@ -31,6 +31,15 @@ _FINE_FLOOR: Final = 4.0
 by at most one unit; in float32 the order of an inner product alone moves it by several."""
 _FINE_UNIT: Final = 2.0**-16
 _QUANTILE: Final = 0.99
+_LARGER: Final = 1.0
+_SMALLER: Final = 2.25
+_FINE_LEAN: Final = 16.0
+"""Units that a best-fit scale must be off by before it is more than rounding that leans one way.
+
+Cutting digits off instead of rounding makes results smaller, by 0.72 units each time, 2.2 for three
+in a row; no rounding in use makes them larger. Approximations of exp and the reciprocal root may
+lean by several units of float32.
+"""
 _CHOICE_FLOOR: Final = 8.0
 """Units of float32 that softmax may move one score against another."""
 BIAS_UNITS: Final = 0.25
@@ -56,6 +65,7 @@ class Finding:
         limit: Units from which a side is outside; None without the arbiter.
         who: Verdict.
         bias_a, bias_b: Best-fit scale minus 1 against the arbiter, in units of rounding.
+        systematic: Whether a side's result is off by a constant factor, too far for its rounding.
         scale: Best-fit scale of A on B's module: A is about scale * B.
         includes: Other modules whose errors are in this one too, because A lacks a site between.
     """
@@ -78,6 +88,7 @@ class Finding:
     who: Who
     bias_a: float | None
     bias_b: float | None
+    systematic: bool
     scale: float | None
     includes: tuple[str, ...] = ()
 
@@ -110,6 +121,7 @@ class Finding:
             "who": self.who,
             "bias_units_a": self.bias_a,
             "bias_units_b": self.bias_b,
+            "systematic": self.systematic,
             "scale": self.scale,
             "includes": list(self.includes),
         }
@@ -151,8 +163,16 @@ def _finding(
     layer, name = place
     local_T = scratch.values(name, "local", layer)
     a_T, b_T = (scratch.values(name, f"units_{side}", layer) for side in "ab")
-    floor = _floor(name, tally.unit)
-    outside = _Outside(local_T, a_T, b_T, floor)
+    biases = tuple(_bias(side.value, tally.unit) for side in (tally.a, tally.b))
+    leans = _leaning(biases, tally)
+    outside = _Outside(
+        local_T,
+        a_T,
+        b_T,
+        # The better side says what can be had only where it is held in the same type.
+        floor=_floor(name, tally.unit) if tally.alike else derived / tally.unit / SHARPEN,
+        leans=leans,
+    )
     budget = (
         derived
         if outside.limit is None
@@ -180,11 +200,27 @@ def _finding(
         worst_b=_largest(b_T),
         limit=outside.limit,
         who=outside.who(over_T),
-        bias_a=_bias(tally.a.value, tally.unit),
-        bias_b=_bias(tally.b.value, tally.unit),
+        bias_a=biases[0],
+        bias_b=biases[1],
+        systematic=leans != (0.0, 0.0),
         scale=tally.local.value,
         includes=includes,
     )
+
+
+def _leaning(biases: tuple[float | None, ...], tally: Tally) -> tuple[float, float]:
+    """How far each side leans one way, in units, where that is no rounding; 0 where it is.
+
+    A factor on the result shows over many rows long before it shows in one.
+    """
+    if not tally.alike or None in biases:
+        return 0.0, 0.0
+    a, b = (bias or 0.0 for bias in biases)
+    found = []
+    for own, other in ((a, b), (b, a)):
+        least = _FINE_LEAN if tally.unit < _FINE_UNIT else _LARGER if own > 0 else _SMALLER
+        found.append(abs(own) if abs(own) > max(least, 3 * abs(other)) else 0.0)
+    return found[0], found[1]
 
 
 def _floor(module: str, unit: float) -> float:
@@ -196,7 +232,15 @@ def _floor(module: str, unit: float) -> float:
 class _Outside:
     """Which side is outside its budget at which rows, by the arbiter."""
 
-    def __init__(self, local_T: np.ndarray, a_T: np.ndarray, b_T: np.ndarray, floor: float) -> None:
+    def __init__(
+        self,
+        local_T: np.ndarray,
+        a_T: np.ndarray,
+        b_T: np.ndarray,
+        *,
+        floor: float,
+        leans: tuple[float, float],
+    ) -> None:
         seen_T = ~np.isnan(a_T) & ~np.isnan(b_T)
         self.limit: float | None = None
         self.a_T = self.b_T = np.zeros(len(local_T), np.bool_)
@@ -212,6 +256,10 @@ class _Outside:
             limit_T = SHARPEN * np.fmax(base, np.fmin(a_T, b_T))
             self.a_T = seen_T & (local_T > 0) & ((a_T > limit_T) | np.isinf(a_T))
             self.b_T = seen_T & (local_T > 0) & ((b_T > limit_T) | np.isinf(b_T))
+            if leans[0]:
+                self.a_T |= seen_T & (local_T > 0) & (a_T > leans[0] / 2) & (a_T > b_T)
+            if leans[1]:
+                self.b_T |= seen_T & (local_T > 0) & (b_T > leans[1] / 2) & (b_T > a_T)
 
     @property
     def rows(self) -> np.ndarray:

@@ -61,11 +61,13 @@ class Tally:
 
     Attributes:
         unit: Unit roundoff of the coarser of both sides' types at its site.
+        alike: Whether both sides hold it in the same type, so that each measures the other.
         local: A on B's module.
         a, b: Both sides on the arbiter.
     """
 
     unit: float
+    alike: bool = True
     local: Scale = field(default_factory=Scale)
     a: Scale = field(default_factory=Scale)
     b: Scale = field(default_factory=Scale)
@@ -137,11 +139,10 @@ class Mapper:
         sequences: Sequences,
         *,
         max_tokens: int,
-        arbiter_rows: int = ARBITER_ROWS,
     ) -> None:
         """Maps every sequence."""
         for batch in sequences.batches(max_tokens=max_tokens):
-            sampled = self.reference is not None and self.found.rows_judged < arbiter_rows
+            sampled = self.reference is not None and self.found.rows_judged < ARBITER_ROWS
             self._map(batch, sampled=sampled)
 
     def judge(self, sequences: Sequences, requests: frozenset[str], *, max_tokens: int) -> None:
@@ -189,8 +190,8 @@ class Mapper:
         own_BS = token_logprobs(logits_BSV, batch).double()
         place: ModulePlace = (None, "lm_head")
         if place not in self.found.tallies:
-            unit = max(rowerrors.unit_of(self.dtype_a), rowerrors.unit_of(self.dtype_b))
-            self.found.tallies[place] = Tally(unit=unit)
+            a, b = (rowerrors.unit_of(dtype) for dtype in (self.dtype_a, self.dtype_b))
+            self.found.tallies[place] = Tally(unit=max(a, b), alike=a == b)
         error_N, mask_N = self._head_error(own_BS, None, batch, logits_BSV.shape[-1])
         if not self._again:
             self.put(place, "local", mask_N, error_N)
@@ -228,7 +229,7 @@ class Mapper:
             return
         tally = self.found.tallies.get(seen.place)
         if tally is None:
-            tally = self.found.tallies[seen.place] = Tally(unit=self._unit(seen))
+            tally = self.found.tallies[seen.place] = self._tally(seen)
         self.put(seen.place, "local", seen.mask_N, seen.error_N())
         if seen.scores_NE is None:
             tally.local.add(rowerrors.projection(seen.a_NX, seen.own_NX, seen.mask_N))
@@ -236,14 +237,13 @@ class Mapper:
         for watcher in self.watchers:
             watcher.seen(seen)
 
-    def _unit(self, seen: Seen) -> float:
+    def _tally(self, seen: Seen) -> Tally:
         if seen.scores_NE is not None:
-            return rowerrors.effective_unit(seen.scores_NE, seen.scores_NE.dtype)
+            return Tally(unit=rowerrors.unit_of(seen.scores_NE.dtype))
         rows = seen.mask_N
-        return max(
-            rowerrors.effective_unit(seen.a_NX[rows], self.dtype_a),
-            rowerrors.effective_unit(seen.own_NX[rows], self.dtype_b),
-        )
+        a = rowerrors.effective_unit(seen.a_NX[rows], self.dtype_a)
+        b = rowerrors.effective_unit(seen.own_NX[rows], self.dtype_b)
+        return Tally(unit=max(a, b), alike=a == b)
 
     def put(
         self, place: ModulePlace, number: str, mask_N: torch.Tensor, values_N: torch.Tensor

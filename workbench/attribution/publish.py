@@ -10,10 +10,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from workbench.comparison.result import ATTRIBUTION_NAME, LOCAL_NAME, SUMMARY_NAME
 from workbench.errors import CaptureError
+
+ATTRIBUTED: Final = frozenset({"attribution", "swaps", "swap_map", "ladder", "proof", "bisection"})
+"""Keys of the summary that come from running the model."""
 
 
 def withdraw(directory: Path, summary: dict[str, Any]) -> None:
@@ -24,8 +27,7 @@ def withdraw(directory: Path, summary: dict[str, Any]) -> None:
     """
     if "attribution" not in summary:
         return
-    left_out = ("attribution", "swaps", "proof")
-    kept = {key: value for key, value in summary.items() if key not in left_out}
+    kept = {key: value for key, value in summary.items() if key not in ATTRIBUTED}
     kept["first"] = {**kept["first"], "local_error": None}
     replace_json(directory / SUMMARY_NAME, kept)
 

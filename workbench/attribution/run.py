@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from workbench.attribution.loading import Trainer, as_evaluated, open_trainer
 from workbench.attribution.local import ModulePlace, Shape, attention_gaps, charged_with
 from workbench.attribution.mapping import Map, Mapper
 from workbench.attribution.outcome import arbiter_json, combine_json
-from workbench.attribution.publish import publish, withdraw
+from workbench.attribution.publish import ATTRIBUTED, publish, withdraw
 from workbench.attribution.reference import Reference, make_reference
 from workbench.attribution.rollout_rows import (
     Sequences,
@@ -48,6 +48,8 @@ from workbench.errors import UsageError
 from workbench.names import SITE_BY_NAME
 
 Progress = Callable[[str], None]
+MAX_KEPT_ELEMENTS: Final = 1 << 29
+"""Numbers that a batch may leave for the arbiter: about eight per layer and hidden element."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +144,13 @@ def _job(comparison: Comparison, trainer: Trainer) -> _Job:
         side_a=rollout_source(comparison),
         side_b=SideRows(comparison, "b"),
         shape=Shape({layer.index: _num_experts(layer.experts) for layer in parts.layers}),
-        max_tokens=token_budget(vocab),
+        max_tokens=min(token_budget(vocab), _kept_budget(parts)),
     )
+
+
+def _kept_budget(parts: ModelParts) -> int:
+    """Tokens per forward so that one batch's module outputs, kept for the arbiter, fit."""
+    return max(1, MAX_KEPT_ELEMENTS // (8 * len(parts.layers) * parts.hidden_size))
 
 
 def _num_experts(experts: nn.Module | None) -> int:
@@ -295,7 +302,7 @@ def _anywhere(job: _Job, site: str) -> bool:
 
 
 def _summary(comparison: Comparison, details: dict[str, Any]) -> dict[str, Any]:
-    summary = {k: v for k, v in comparison.summary.items() if k not in ("swaps", "proof")}
+    summary = {k: v for k, v in comparison.summary.items() if k not in ATTRIBUTED}
     summary["first"] = {**summary["first"], "local_error": details["first"]}
     flips = {k: v for k, v in details["flips"].items() if k != "listed"}
     kept = ("model", "columns", "modules", "arbiter", "combine", "not_attributable", "seconds")
