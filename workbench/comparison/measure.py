@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -129,10 +129,15 @@ class Measurement:
 
     def _layer(self, layer: int, pool: ThreadPoolExecutor) -> dict[str, Values]:
         sites = [s for s in columns.MEASURED_LAYER_SITES if s != "topk_weights"]
-        names = [site for site in sites if layer_site(layer, site) in self._shared]
-        found = dict(
-            zip(names, pool.map(lambda s: self._site(layer_site(layer, s)), names), strict=True)
-        )
+        # The router needs what `mlp_in` finds: that goes first, so that it never waits for a start.
+        sites.sort(key=lambda site: site != "mlp_in")
+        running = {
+            site: pool.submit(self._site, name)
+            for site in sites
+            if (name := layer_site(layer, site)) in self._shared
+        }
+        router = pool.submit(self._router, layer, running.get("mlp_in"))
+        found = {site: future.result() for site, future in running.items()}
         values: dict[str, Values] = {
             "layer": Values(np.full(self.num_rows, layer, np.uint32)),
             "row": Values(np.arange(self.num_rows, dtype=np.uint32)),
@@ -140,10 +145,11 @@ class Measurement:
         for site, measured in found.items():
             if measured is not None:
                 values.update(site_values(site, measured))
-        values.update(self._router(layer, found.get("mlp_in")))
+        values.update(router.result())
         return values
 
-    def _router(self, layer: int, mlp_in: SiteRows | None) -> dict[str, Values]:
+    def _router(self, layer: int, future: Future[SiteRows | None] | None) -> dict[str, Values]:
+        mlp_in = None if future is None else future.result()
         moved_T = np.full(self.num_rows, np.nan)
         if mlp_in is not None:
             moved_T[mlp_in.there] = mlp_in.metrics.l2[mlp_in.there]

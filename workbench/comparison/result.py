@@ -210,7 +210,7 @@ class Comparison:
         """
         if not self.has_column(name):
             return Values(self._absent(name)[:1, :1], np.ones((1, 1), np.bool_))
-        return self._table.cell(name, layer, row)
+        return self._table_of(name).cell(name, layer, row)
 
     def _keep(self, key: str, values: np.ndarray) -> np.ndarray:
         values.flags.writeable = False

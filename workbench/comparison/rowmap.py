@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from workbench.comparison.metrics import BLOCK_ELEMENTS
+from workbench.comparison.workspace import workspace
 from workbench.store import Capture, Chunk
 
 _OPEN_MAPS: Final = 64
@@ -23,7 +24,10 @@ _OPEN_MAPS: Final = 64
 
 
 class Block(NamedTuple):
-    """Rows of the comparison with both sides' vectors, one array per asked site, shape (T, D)."""
+    """Rows of the comparison with both sides' vectors, one array per asked site, shape (T, D).
+
+    The arrays are views of the captures, or scratch memory that the next block overwrites.
+    """
 
     rows: np.ndarray
     a: list[np.ndarray]
@@ -106,11 +110,15 @@ class RowMap:
                 values[there] for values in (rows, offset_a, chunk_b, offset_b)
             )
             runs = _runs(chunk_b)
-        gathered = [
-            _joined([b_chunks.must(place, site).take(offset_b[run]) for place, run in runs], runs)
-            for site in sites
-        ]
-        return Block(rows, [map_a.take(offset_a) for map_a in maps_a], gathered)
+        side_a = [m.take(offset_a, f"gathered a {i}") for i, m in enumerate(maps_a)]
+        side_b = []
+        for index, site in enumerate(sites):
+            parts = [
+                b_chunks.must(place, site).take(offset_b[run], f"gathered b {index} {number}")
+                for number, (place, run) in enumerate(runs)
+            ]
+            side_b.append(_joined(parts, runs))
+        return Block(rows, side_a, side_b)
 
 
 def _there(
@@ -169,16 +177,17 @@ class _SiteRows:
             return np.ones(len(offset_T), np.bool_)
         return np.isin(offset_T, self._cover)
 
-    def take(self, offset_T: np.ndarray) -> np.ndarray:
-        """Rows at `offset_T`; a view where they follow each other."""
+    def take(self, offset_T: np.ndarray, name: str) -> np.ndarray:
+        """Rows at `offset_T`: a view where they follow each other, else scratch memory `name`."""
         if self._cover is not None:
             offset_T = np.searchsorted(self._cover, offset_T)
         first, count = int(offset_T[0]), len(offset_T)
         if int(offset_T[-1]) - first == count - 1 and bool((np.diff(offset_T) == 1).all()):
             view: np.ndarray = self._array_TD[first : first + count]
             return view
-        gathered: np.ndarray = self._array_TD[offset_T]
-        return gathered
+        if self.width == 0:
+            return self._array_TD[: len(offset_T)]
+        return workspace().take(name, self._array_TD, offset_T)
 
 
 class _Maps:

@@ -1,8 +1,9 @@
 """Distance between floats in units of the last place, from their stored bits. numpy only.
 
 The bits of a float, read as sign and magnitude, count the floats of its type in order: neighbours
-are 1 apart, -0 and +0 are 0 apart, the smallest numbers of either sign 2. Inf is one step beyond
-the largest finite number. NaN has no place on that line: callers leave such elements out.
+are 1 apart, -0 and +0 too, so any two that differ in bits are at least 1 apart. Inf is one step
+beyond the largest finite number. NaN has no place on that line: callers leave such elements out.
+
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNSIGNED: Final[dict[int, type[np.unsignedinteger]]] = {
 
 
 def ordered_bits(values: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Signed integers that ascend with the floats, one step per float, 0 for both zeros.
+    """Signed integers that ascend with the floats, one step per float: 0 for +0, -1 for -0.
 
     Args:
         values: Any float type, contiguous along its last axis.
@@ -36,10 +37,9 @@ def ordered_bits(values: np.ndarray, out: np.ndarray | None = None) -> np.ndarra
     width = 8 * values.dtype.itemsize
     bits = values.view(signed)
     sign = np.right_shift(bits, width - 1)
-    found = np.bitwise_and(bits, np.iinfo(signed).max, out=out)
-    # Two's complement negation where the sign is set: (m ^ -1) - -1 = -m.
-    np.bitwise_xor(found, sign, out=found)
-    np.subtract(found, sign, out=found)
+    # Where the sign is set, the magnitude's bits are turned round.
+    np.bitwise_and(sign, np.iinfo(signed).max, out=sign)
+    found: np.ndarray = np.bitwise_xor(bits, sign, out=out)
     return found
 
 

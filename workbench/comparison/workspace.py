@@ -17,7 +17,16 @@ import numpy as np
 from workbench.comparison.ulp import SIGNED, UNSIGNED
 
 _local: Final = threading.local()
+_SHAPES: Final = 64
 _MAGNITUDE: Final = {signed: signed(np.iinfo(signed).max) for signed in SIGNED.values()}
+
+
+def row_words(values_TD: np.ndarray) -> np.ndarray:
+    """Rows as the widest unsigned words that divide them."""
+    row_bytes = values_TD.shape[1] * values_TD.dtype.itemsize
+    width = next(w for w in (8, 4, 2, 1) if row_bytes % w == 0)
+    words: np.ndarray = np.ascontiguousarray(values_TD).view(UNSIGNED[width])
+    return words
 
 
 class Workspace:
@@ -25,15 +34,32 @@ class Workspace:
 
     def __init__(self) -> None:
         self._kept: dict[str, np.ndarray] = {}
+        self._shaped: dict[tuple[str, tuple[int, ...], np.dtype | type], np.ndarray] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
         """Scratch array of a shape; the same name gives the same memory, whatever the type."""
-        kind = np.dtype(dtype)
-        size = math.prod(shape) * kind.itemsize
-        kept = self._kept.get(name)
-        if kept is None or kept.size < size:
-            kept = self._kept[name] = np.empty(size, np.uint8)
-        return kept[:size].view(kind).reshape(shape)
+        key = (name, shape, dtype)
+        found = self._shaped.get(key)
+        if found is None:
+            kind = np.dtype(dtype)
+            size = math.prod(shape) * kind.itemsize
+            kept = self._kept.get(name)
+            if kept is None or kept.size < size:
+                kept = self._kept[name] = np.empty(size, np.uint8)
+                self._shaped.clear()
+            if len(self._shaped) > _SHAPES:
+                self._shaped.clear()
+            found = self._shaped[key] = kept[:size].view(kind).reshape(shape)
+        return found
+
+    def take(self, name: str, values_TD: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Rows of an array, copied into scratch memory."""
+        words_TD = row_words(values_TD)
+        out_TD = self.array(name, (len(rows), words_TD.shape[1]), words_TD.dtype.type)
+        # Any other mode than `raise` writes straight into `out`; the rows are known to exist.
+        np.take(words_TD, rows, axis=0, out=out_TD, mode="clip")
+        taken_TD: np.ndarray = out_TD.view(values_TD.dtype)
+        return taken_TD
 
     def float32(self, name: str, values_TD: np.ndarray) -> np.ndarray:
         """Exact float32 of a float type of at most 32 bits; float32 passes through."""
@@ -69,9 +95,8 @@ class Workspace:
         sign_TD = self.array("d", bits_TD.shape, signed)
         out_TD = self.array(name, bits_TD.shape, signed)
         np.right_shift(bits_TD, 8 * bits_TD.dtype.itemsize - 1, out=sign_TD)
-        np.bitwise_and(bits_TD, _MAGNITUDE[signed], out=out_TD)
-        np.bitwise_xor(out_TD, sign_TD, out=out_TD)
-        np.subtract(out_TD, sign_TD, out=out_TD)
+        np.bitwise_and(sign_TD, _MAGNITUDE[signed], out=sign_TD)
+        np.bitwise_xor(bits_TD, sign_TD, out=out_TD)
         return out_TD
 
 
