@@ -4,7 +4,7 @@ One recorder wraps one runner's own methods, on that object only, between start 
 what the engine schedules, feeds and samples, and never changes it. A fault of the recording ends
 the recording with its reason; it does not take the engine down.
 
-Axis legend: T row the engine fed, N row that is kept, R row that predicts a token, V vocabulary.
+Axis legend: N row that is kept.
 """
 
 from __future__ import annotations
@@ -12,31 +12,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
 
-from workbench.capture.arrays import dtype_name, to_numpy
-from workbench.capture.vllm.buffer import RowBuffer, Sparse
+from workbench.capture.vllm.buffer import RowBuffer
 from workbench.capture.vllm.discover import ModelParts
 from workbench.capture.vllm.patches import Patches
 from workbench.capture.vllm.rows import Line, MediaRange, RowLedger, Span
-from workbench.capture.vllm.scores import raw_logprobs, score_tokens
+from workbench.capture.vllm.scoring import StepScoring
 from workbench.capture.vllm.settings import RecordSettings
 from workbench.capture.vllm.sink import StepSink
 from workbench.capture.vllm.taps import install_taps
 from workbench.errors import KldiveError, RecordingError
 
 _log = logging.getLogger("vllm.kldive")
-
-
-class PromptScoring(NamedTuple):
-    """Prompt rows of one request whose logits the engine is about to compute."""
-
-    request_id: str
-    start: int
-    num_rows: int
 
 
 class Recorder:
@@ -52,7 +43,6 @@ class Recorder:
     Attributes:
         error: Why the recording ended early; None while all is well.
         first_arrays: Arrays of the first step that had rows to keep, by site.
-        logits_dtype: Element type of the logits as computed.
         topk_sorted: Whether gate weights came sorted, largest first, in every row so far.
     """
 
@@ -67,21 +57,17 @@ class Recorder:
     ) -> None:
         self.error: str | None = None
         self.topk_sorted = True
-        self.logits_dtype = ""
         self.first_arrays: dict[str, np.ndarray] = {}
         self.ledger = RowLedger(prompt_lengths=settings.prompt_lengths)
         self.sink = StepSink(settings.wants)
+        self.scoring = StepScoring(runner, self.ledger, keeps_logits=settings.logits)
         self._runner = runner
-        self._settings = settings
+        self._names = settings.names
         self._buffer = buffer
         self._patches = Patches()
         self._schedule: Any = None
-        self._spans: list[Span] = []
         self._keep_N: np.ndarray = np.empty(0, np.int64)
         self._arrays: dict[str, np.ndarray] = {}
-        self._logits: dict[int, np.ndarray] = {}
-        self._logprobs_RV: torch.Tensor | None = None
-        self._plan: list[PromptScoring] | None = None
         self._write_error: str | None = None
         for request_id in runner.requests:
             self.ledger.ignore(request_id)
@@ -176,7 +162,7 @@ class Recorder:
                 stops.add(params._eos_token_id)
         self.ledger.admit(
             new.req_id,
-            name=client_name(new.req_id, self._settings.names),
+            name=client_name(new.req_id, self._names),
             prompt_ids=new.prompt_token_ids or (),
             stop_ids=stops,
             media=[
@@ -210,7 +196,7 @@ class Recorder:
     ) -> None:
         batch, scheduled = self._runner.input_batch, self._schedule.num_scheduled_tokens
         computed = batch.num_computed_tokens_cpu
-        self._spans = [
+        spans = [
             Span(request_id, int(computed[i]), int(scheduled[request_id]))
             for i, request_id in enumerate(batch.req_ids[: batch.num_reqs])
         ]
@@ -218,11 +204,12 @@ class Recorder:
         ids = self._runner.input_ids.gpu if input_ids is None else input_ids
         plain = positions is not None and positions.dim() == 1
         self._keep_N = self.ledger.begin_step(
-            self._spans,
+            spans,
             ids[:num_rows].cpu().numpy(),
             positions[:num_rows].cpu().numpy() if plain and positions is not None else None,
         )
-        self._arrays, self._logits, self._logprobs_RV = {}, {}, None
+        self._arrays = {}
+        self.scoring.begin(spans, self._keep_N)
         if len(self._keep_N):
             self.sink.open(num_rows)
             if embeds is not None:
@@ -236,91 +223,24 @@ class Recorder:
             self._arrays = self.sink.close(self._keep_N)
             self.first_arrays = self.first_arrays or self._arrays
 
-    def _saw_logits(self, logits_RV: torch.Tensor | None) -> None:
-        if self._schedule is None or logits_RV is None:
-            return
-        self.logits_dtype = dtype_name(logits_RV.dtype)
-        if self._plan is not None:
-            self._score_prompt(logits_RV)
-        elif self._logprobs_RV is None:
-            if len(logits_RV) != len(self._spans):
-                raise RecordingError(
-                    "the engine computed logits for another number of rows than it has requests",
-                    expected=len(self._spans),
-                    got=len(logits_RV),
-                    do="record without speculative decoding",
-                )
-            # Sampling overwrites the logits in place, so they are scored here.
-            self._logprobs_RV = raw_logprobs(logits_RV)
-            # Rows in the middle of a chunked prompt get logits too, and nothing is sampled from
-            # them.
-            sampled_from = ~self._runner.discard_request_mask.np[: len(self._spans)]
-            last_rows = np.cumsum([span.num_rows for span in self._spans]) - 1
-            self._keep_logits(logits_RV[torch.from_numpy(sampled_from)], last_rows[sampled_from])
-
-    def _keep_logits(self, logits_RV: torch.Tensor, rows: np.ndarray) -> None:
-        if self._settings.logits and len(self._keep_N):
-            kept = np.isin(rows, self._keep_N)
-            values = to_numpy(logits_RV.detach().clone())
-            places = np.searchsorted(self._keep_N, rows[kept])
-            self._logits.update(zip(places.tolist(), values[kept], strict=True))
+    def _saw_logits(self, logits: torch.Tensor | None) -> None:
+        if self._schedule is not None:
+            self.scoring.saw_logits(logits)
 
     def _saw_sampled(self, sampler_output: Any) -> None:
-        if self._schedule is None or self._logprobs_RV is None:
-            return
-        token_ids = [row[0] for row in sampler_output.sampled_token_ids.tolist()]
-        scores = score_tokens(self._logprobs_RV, token_ids)
-        self._logprobs_RV = None
-        discarded = self._runner.discard_request_mask.np
-        for i, (span, token_id, score) in enumerate(
-            zip(self._spans, token_ids, scores, strict=True)
-        ):
-            if not discarded[i]:
-                self.ledger.sampled(span.request_id, span.start + span.num_rows, token_id, score)
+        if self._schedule is not None:
+            self.scoring.saw_sampled(sampler_output)
 
     def _around_prompt_logprobs(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def _get_prompt_logprobs_dict(*args: Any, **kwargs: Any) -> Any:
-            self._try(self._plan_prompts)
+            if self._schedule is not None:
+                self._try(self.scoring.plan_prompts, self._schedule.num_scheduled_tokens)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._plan = None
+                self.scoring.end_prompts()
 
         return _get_prompt_logprobs_dict
-
-    def _plan_prompts(self) -> None:
-        """Which prompt rows the engine will score now, in its order: all but each prompt's last."""
-        if self._schedule is None:
-            return
-        self._plan = []
-        for request_id in self._runner.num_prompt_logprobs:
-            count = self._schedule.num_scheduled_tokens.get(request_id)
-            request = self._runner.requests[request_id]
-            if count is None or request.prompt_token_ids is None:
-                continue
-            start = int(request.num_computed_tokens)
-            count = min(count, len(request.prompt_token_ids) - start - 1)
-            if count > 0:
-                self._plan.append(PromptScoring(request_id, start, count))
-
-    def _score_prompt(self, logits_RV: torch.Tensor) -> None:
-        item = self._plan.pop(0) if self._plan else None
-        if item is None or len(logits_RV) != item.num_rows:
-            raise RecordingError(
-                "the engine scored other prompt rows than expected",
-                expected=item.num_rows if item else "no more prompts",
-                got=len(logits_RV),
-                do="report this: prompt scoring of this engine version is not understood",
-            )
-        prompt_ids = self._runner.requests[item.request_id].prompt_token_ids
-        first = item.start + 1
-        targets = [int(token) for token in prompt_ids[first : first + item.num_rows]]
-        for i, score in enumerate(score_tokens(raw_logprobs(logits_RV), targets)):
-            self.ledger.score(item.request_id, first + i, score)
-        starts = np.cumsum([0, *(span.num_rows for span in self._spans)])
-        for span, row in zip(self._spans, starts, strict=False):
-            if span.request_id == item.request_id:
-                self._keep_logits(logits_RV, np.arange(row, row + item.num_rows))
 
     def _end_step(self, _result: Any) -> None:
         if self._schedule is None:
@@ -330,13 +250,8 @@ class Recorder:
         if self._buffer is None:
             return
         self._note_order()
-        sparse = {}
-        if self._logits:
-            places = sorted(self._logits)
-            values = np.stack([self._logits[place] for place in places])
-            sparse["logits"] = Sparse(values, np.asarray(places))
-        self._buffer.add(cached, computed, self._arrays, sparse)
-        self._arrays, self._logits = {}, {}
+        self._buffer.add(cached, computed, self._arrays, self.scoring.logits())
+        self._arrays = {}
         if self._buffer.is_full:
             self._write(self._buffer)
 

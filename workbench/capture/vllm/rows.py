@@ -13,80 +13,14 @@ Axis legend: T row of one engine step (padding excluded).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
+from workbench.capture.vllm.row_values import KnownRequest, Line, MediaRange, Score, Span
 from workbench.errors import RecordingError
-from workbench.names import Phase, RowState
+from workbench.names import RowState
 
-
-class Score(NamedTuple):
-    """How the raw distribution scored one token.
-
-    Attributes:
-        logprob: Natural log-probability, float32 value.
-        rank: 1 for the most likely token; ties count against the token.
-        entropy: Of the whole distribution, in nats.
-    """
-
-    logprob: float
-    rank: int
-    entropy: float
-
-
-class Span(NamedTuple):
-    """Consecutive rows that one step feeds for one request."""
-
-    request_id: str
-    start: int
-    num_rows: int
-
-
-class MediaRange(NamedTuple):
-    """Prompt positions that hold features of another modality, not text."""
-
-    modality: str
-    start: int
-    stop: int
-
-
-class Line(NamedTuple):
-    """One row of the token table, without its place in the arrays."""
-
-    request: str
-    position: int
-    token_id: int
-    phase: Phase
-    state: RowState
-    modality: str
-    step: int
-    batch_size: int
-    score: Score | None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Request:
-    name: str
-    token_ids: list[int]
-    given_length: int
-    prompt_length: int
-    stop_ids: frozenset[int]
-    media: tuple[MediaRange, ...] = ()
-    num_seen: int = 0
-    scores: dict[int, Score] = field(default_factory=dict)
-    newest_score: tuple[int, Score | None] = (-1, None)
-    sampled_at: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def phase(self, position: int) -> Phase:
-        return "prompt" if position < self.prompt_length else "generated"
-
-    def modality(self, position: int) -> str:
-        for item in self.media:
-            if item.start <= position < item.stop:
-                return item.modality
-        return "text"
+__all__ = ["Line", "MediaRange", "RowLedger", "Score", "Span"]
 
 
 class RowLedger:
@@ -103,11 +37,11 @@ class RowLedger:
         self.num_repeated = 0
         self.num_ignored = 0
         self._prompt_lengths = dict(prompt_lengths or {})
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, KnownRequest] = {}
         self._names: dict[str, int] = {}
         self._ignored: set[str] = set()
-        self._new_rows: list[tuple[_Request, int, int]] = []
-        self._cached_rows: list[tuple[_Request, int, int]] = []
+        self._new_rows: list[tuple[KnownRequest, int, int]] = []
+        self._cached_rows: list[tuple[KnownRequest, int, int]] = []
         self._batch_size = 0
 
     def ignore(self, request_id: str) -> None:
@@ -140,7 +74,7 @@ class RowLedger:
             )
         self._ignored.discard(request_id)
         count = self._names[name] = self._names.get(name, 0) + 1
-        self._requests[request_id] = _Request(
+        self._requests[request_id] = KnownRequest(
             name=name if count == 1 else f"{name}#{count}",
             token_ids=[int(token) for token in prompt_ids],
             given_length=len(prompt_ids),
@@ -200,7 +134,7 @@ class RowLedger:
             row += span.num_rows
         return np.concatenate(keep) if keep else np.empty(0, np.int64)
 
-    def _known(self, span: Span) -> _Request | None:
+    def _known(self, span: Span) -> KnownRequest | None:
         if span.request_id in self._ignored:
             return None
         request = self._requests.get(span.request_id)
@@ -214,7 +148,7 @@ class RowLedger:
 
     def _check_span(
         self,
-        request: _Request,
+        request: KnownRequest,
         span: Span,
         row: int,
         fed_ids_T: np.ndarray,
@@ -245,7 +179,7 @@ class RowLedger:
                     do="report this: rows of this engine version are not attributed rightly",
                 )
 
-    def _advance(self, request: _Request, span: Span) -> int:
+    def _advance(self, request: KnownRequest, span: Span) -> int:
         """Marks the span's rows as seen; returns how many of its first rows were seen before."""
         if span.start > request.num_seen:
             self._cached_rows.append((request, request.num_seen, span.start))
@@ -304,7 +238,7 @@ class RowLedger:
         self.step += 1
         return cached, computed
 
-    def _line(self, request: _Request, position: int, state: RowState) -> Line:
+    def _line(self, request: KnownRequest, position: int, state: RowState) -> Line:
         step, batch_size = self.step, self._batch_size
         if state == "sampled":
             step, batch_size = request.sampled_at[position]

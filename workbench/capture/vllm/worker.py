@@ -133,7 +133,7 @@ class _Session:
             self.parts,
             self.config.model_config.hf_text_config,
             first_arrays=recorder.first_arrays,
-            logits_dtype=recorder.logits_dtype,
+            logits_dtype=recorder.scoring.logits_dtype,
             topk_sorted=recorder.topk_sorted,
         )
 
