@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from workbench.attribution.run import attribute
     from workbench.capture.trainer import record
     from workbench.comparison.result import Comparison, open_comparison
     from workbench.comparison.run import compare
@@ -23,6 +24,7 @@ _HOME = {
     "Capture": "workbench.store",
     "Comparison": "workbench.comparison.result",
     "KldiveError": "workbench.errors",
+    "attribute": "workbench.attribution.run",
     "compare": "workbench.comparison.run",
     "open_capture": "workbench.store",
     "open_comparison": "workbench.comparison.result",
@@ -34,6 +36,7 @@ __all__ = [
     "Capture",
     "Comparison",
     "KldiveError",
+    "attribute",
     "compare",
     "open_capture",
     "open_comparison",
