@@ -7,7 +7,7 @@ by the tests and by the benchmark that prints the whole table.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,8 +253,8 @@ def _is_above(fault: Fault, finding: dict[str, Any], subject: Subject, rows: int
     if fault.kind == "top_k":
         return rows > 0 and fault.size != "2u"
     if fault.kind == "one_expert":
-        return (finding["max"] or 0.0) > finding["derived_budget"]
-    return relative_size(fault.size, subject.dtype) > finding["derived_budget"]
+        return float(finding["max"] or 0.0) > float(finding["derived_budget"])
+    return relative_size(fault.size, subject.dtype) > float(finding["derived_budget"])
 
 
 def _changed_rows(a: Path, b: Path, fault: Fault) -> int:
@@ -264,6 +264,3 @@ def _changed_rows(a: Path, b: Path, fault: Fault) -> int:
         found = workbench.open_capture(directory)
         sides.append(np.concatenate([array for _, array in found.iterate(site)]))
     return int((sides[0].astype(np.float64) != sides[1].astype(np.float64)).any(1).sum())
-
-
-Context = Callable[[], AbstractContextManager[Any]]

@@ -217,7 +217,7 @@ class _Log:
             except (ValueError, RecursionError) as error:
                 if place == len(texts) - 1 and place > 0:
                     # A killed search may leave half a line; its answer is asked for again.
-                    self._write("\n", "a")
+                    self._write("".join(f"{sound}\n" for sound in texts[:-1]), "w")
                     break
                 raise self._unreadable(str(error)) from error
             if isinstance(line, dict):

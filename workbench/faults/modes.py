@@ -84,7 +84,11 @@ class NextExpert(TorchFunctionMode):
 
 
 class SplitProducts(TorchFunctionMode):
-    """Every linear map as the sum of two halves of its inner dimension, added in float32."""
+    """Every linear map as the sum of two halves of its inner dimension, each in the path's type.
+
+    Kernels split so when a batch has few rows, and torch lets them add in the 16-bit type unless
+    `allow_bf16_reduced_precision_reduction` is off.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -95,10 +99,8 @@ class SplitProducts(TorchFunctionMode):
         bound = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
         values, weight, bias = bound["input"], bound["weight"], bound.get("bias")
         half = values.shape[-1] // 2
-        wide = torch.promote_types(values.dtype, torch.float32)
-        first = func(values[..., :half].to(wide), weight[..., :half].to(wide))
-        total = first + func(values[..., half:].to(wide), weight[..., half:].to(wide))
-        return (total if bias is None else total + bias.to(wide)).to(values.dtype)
+        first = func(values[..., :half], weight[..., :half])
+        return first + func(values[..., half:], weight[..., half:], bias)
 
 
 @contextmanager
