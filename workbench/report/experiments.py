@@ -31,6 +31,8 @@ def experiments(comparison: Comparison) -> list[RenderableType]:
         parts += [Text("Routing ladder: KL left as B takes A's routing", "bold"), _ladder(rungs)]
     if isinstance(swaps := summary.get("swaps"), list) and swaps:
         parts += [Text("Swaps: B again, with parts of A", "bold"), _swaps(swaps)]
+    if isinstance(swapped := summary.get("engine_swap"), dict):
+        parts.append(Text(_engine_text(swapped)))
     if isinstance(found := summary.get("swap_map"), dict):
         parts += [Text(_map_title(found), "bold"), _map(found)]
     if isinstance(bisection := summary.get("bisection"), dict):
@@ -118,6 +120,13 @@ def _swaps(swaps: Sequence[Mapping[str, Any]]) -> Table:
             short(after["max_abs_dlogp"]),
         )
     return table
+
+
+def _engine_text(found: Mapping[str, Any]) -> str:
+    return (
+        f"B's MoE module inside the live engine, {count(len(found['layers']))} layers: "
+        f"KL {short(found['kl_before'])} before, {short(found['kl_after'])} after"
+    )
 
 
 def _map_title(found: Mapping[str, Any]) -> str:
