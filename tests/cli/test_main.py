@@ -31,7 +31,8 @@ def test_help_of_every_command_needs_no_heavy_package() -> None:
     code = (
         "import sys\nfrom workbench.cli import main\n"
         f"for name in {list(COMMANDS)!r}: main([name, '--help'])\n"
-        "heavy = {'torch', 'transformers', 'vllm', 'polars', 'textual', 'numpy'} & set(sys.modules)\n"
+        "names = {'torch', 'transformers', 'vllm', 'polars', 'textual', 'numpy'}\n"
+        "heavy = names & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
     ended = subprocess.run(

@@ -8,7 +8,9 @@ by log-probability, bit for bit, before the capture counts as complete.
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +41,8 @@ DEFAULT_ENVIRONMENT: Final[dict[str, str]] = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
+    # Start-up says which memory policy it took, as a warning.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 """Set for an engine of our own where the user has not."""
 
@@ -158,6 +162,7 @@ def open_engine(
         "worker_extension_cls": EXTENSION,
         "logits_processors": [FORCE_PROCESSOR],
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
         **{name: value for name, value in given.items() if value is not None},
         **settings.engine_options,
     }
@@ -185,6 +190,10 @@ def _import_engine() -> type[LLM]:
     collects = gc.isenabled()
     # Importing allocates so much that collection alone costs one to two seconds.
     gc.disable()
+    # Before it sets its own logging up the engine speaks through Python's last resort.
+    logging.getLogger("vllm").addHandler(logging.NullHandler())
+    # Raised by torch whenever the engine looks through a module's attributes.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
     try:
         from vllm import LLM
     finally:
