@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from workbench.comparison import classes
-from workbench.comparison.arrow import Values
 from workbench.comparison.jump import find_jump
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.names import DivergenceClass
@@ -36,10 +35,6 @@ class Tables:
 
     def missing(self, name: str) -> np.ndarray:
         return self.nulls.get(name, np.zeros((self.num_layers, self.num_rows), np.bool_))
-
-    def one(self, name: str, layer: int, row: int) -> Values:
-        here = np.s_[layer : layer + 1, row : row + 1]
-        return Values(self.column(name)[here], self.missing(name)[here])
 
 
 SITES = (

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
@@ -62,6 +62,11 @@ class Tables(Protocol):
 
     def missing(self, name: str) -> np.ndarray:
         """Where it is null, bool (L, T)."""
+
+
+@runtime_checkable
+class Single(Protocol):
+    """Tables that can read one cell without the rest of its column."""
 
     def one(self, name: str, layer: int, row: int) -> Values:
         """One value of a column and whether it is null, (1, 1) each."""
@@ -321,18 +326,20 @@ class _OneCell:
 
     def __init__(self, tables: Tables, layer: int, row: int) -> None:
         self._tables, self._layer, self._row = tables, layer, row
+        self._here = np.s_[layer : layer + 1, row : row + 1]
         self.rows = tables.rows[row : row + 1]
 
     def has_column(self, name: str) -> bool:
         return self._tables.has_column(name)
 
     def column(self, name: str) -> np.ndarray:
-        return self._tables.one(name, self._layer, self._row).values
+        if isinstance(self._tables, Single):
+            return self._tables.one(name, self._layer, self._row).values
+        return self._tables.column(name)[self._here]
 
     def missing(self, name: str) -> np.ndarray:
-        missing = self._tables.one(name, self._layer, self._row).missing
-        assert missing is not None
-        return missing
-
-    def one(self, name: str, layer: int, row: int) -> Values:
-        return self._tables.one(name, self._layer + layer, self._row + row)
+        if isinstance(self._tables, Single):
+            missing = self._tables.one(name, self._layer, self._row).missing
+            assert missing is not None
+            return missing
+        return self._tables.missing(name)[self._here]

@@ -66,8 +66,8 @@ def compare(
     resolve_profile(tolerance, "")
     target = Path(out)
     check_target(target)
-    say("aligning rows")
     side_a, side_b = _opened(a), _opened(b)
+    say("aligning rows")
     alignment = align(side_a, side_b)
     with staged(target) as stage:
         measured, layers = _measured(side_a, side_b, alignment, stage, say)
