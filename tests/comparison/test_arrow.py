@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from workbench.comparison.arrow import (
     Column,
-    LayerTable,
     LayerTableWriter,
     Values,
-    columns_from_json,
 )
+from workbench.comparison.layertable import LayerTable, columns_from_json
 from workbench.errors import CaptureError
 
 COLUMNS = [Column("layer", "u4"), Column("error", "f4"), Column("equal", "b1")]

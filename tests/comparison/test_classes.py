@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from workbench.comparison import classes
+from workbench.comparison.excuses import excuses, previous_row
 from workbench.comparison.jump import find_jump
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.names import DivergenceClass
@@ -77,7 +78,7 @@ def flip(tables: Tables, layer: int, row: int, *, explained: bool | None) -> Non
 
 
 def mask(tables: Tables, klass: DivergenceClass, found: Budgets = BUDGETS) -> list[tuple[int, int]]:
-    excused = classes.excuses(tables, found)
+    excused = excuses(tables, found)
     cells = np.argwhere(classes.class_mask(tables, klass, found, excused))
     return [(int(layer), int(row)) for layer, row in cells]
 
@@ -124,7 +125,7 @@ def test_an_explained_flip_excuses_the_rest_of_its_row(tables: Tables) -> None:
             tables.columns[f"{site}.rel_l2"][layer, 2] = 9
     # Layer 0 is before it, and so is the attention of its own layer.
     assert mask(tables, "rounding") == [(0, 2), (1, 2)]
-    excused = classes.excuses(tables, BUDGETS)
+    excused = excuses(tables, BUDGETS)
     assert classes.sites_of_cell(tables, "rounding", BUDGETS, excused, layer=1, row=2) == [
         "attn_in"
     ]
@@ -196,7 +197,7 @@ def test_model_sites_count_to_the_first_and_last_layer(tables: Tables) -> None:
         *(error.alias(f"{s}.scale") for s in ("embed", "logits")),
     )
     assert mask(tables, "rounding") == mask(tables, "bit") == [(0, 0), (L - 1, 0)]
-    excused = classes.excuses(tables, BUDGETS)
+    excused = excuses(tables, BUDGETS)
 
     def sites(layer: int) -> list[str]:
         return classes.sites_of_cell(tables, "bit", BUDGETS, excused, layer=layer, row=0)
@@ -209,18 +210,18 @@ def test_sites_of_a_cell_are_in_execution_order(tables: Tables) -> None:
     for site in ("output", "mlp_in", "attn_out"):
         tables.columns[f"{site}.bit_equal"][1, 1] = False
     flip(tables, 1, 1, explained=True)
-    excused = classes.excuses(tables, BUDGETS)
+    excused = excuses(tables, BUDGETS)
     found = classes.sites_of_cell(tables, "bit", BUDGETS, excused, layer=1, row=1)
     assert found == ["attn_out", "mlp_in", "topk_ids", "output"]
 
 
 def test_previous_rows_stay_within_a_request_and_skip_no_position() -> None:
     rows = pl.DataFrame({"request": ["x", "x", "x", "y", "y"], "position": [0, 1, 3, 0, 1]})
-    assert classes.previous_row(rows).tolist() == [-1, 0, -1, -1, 3]
+    assert previous_row(rows).tolist() == [-1, 0, -1, -1, 3]
 
 
 def jump_at(tables: Tables) -> tuple[int | None, str, str] | None:
-    found = find_jump(tables, BUDGETS, classes.excuses(tables, BUDGETS))
+    found = find_jump(tables, BUDGETS, excuses(tables, BUDGETS))
     return None if found is None else (found.layer, found.site, found.rule)
 
 

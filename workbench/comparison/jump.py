@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from workbench.comparison.classes import Excuses, Tables
 from workbench.comparison.columns import MEASURED_LAYER_SITES
+from workbench.comparison.excuses import Excuses, Tables
 from workbench.comparison.locations import MIN_ROWS, Location, Place, locations
 from workbench.comparison.publish import finite
 from workbench.comparison.tolerance import Budgets

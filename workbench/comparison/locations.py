@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from workbench.comparison.classes import Excuses, Tables
 from workbench.comparison.columns import AFTER_ROUTING, MEASURED_LAYER_SITES, MEASURED_MODEL_SITES
+from workbench.comparison.excuses import Excuses, Tables
 
 MIN_ROWS: Final = 8
 _MAD_TO_SIGMA: Final = 1.4826

@@ -21,8 +21,8 @@ import polars as pl
 
 from workbench.comparison import columns
 from workbench.comparison.arrow import Column, LayerTableWriter, Values
-from workbench.comparison.classes import previous_row
 from workbench.comparison.contracts import Contracts
+from workbench.comparison.excuses import previous_row
 from workbench.comparison.metrics import Accumulator
 from workbench.comparison.router import RouterMeasurement
 from workbench.comparison.rowmap import RowMap

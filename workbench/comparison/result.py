@@ -19,9 +19,11 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from workbench.comparison import classes
-from workbench.comparison.arrow import Column, LayerTable, Values, columns_from_json
+from workbench.comparison import classes, excuses
+from workbench.comparison.arrow import Column, Values
 from workbench.comparison.columns import LOCAL_SITES, ROW_SCHEMA, known_columns
+from workbench.comparison.excuses import Excuses
+from workbench.comparison.layertable import LayerTable, columns_from_json
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
 from workbench.names import (
@@ -89,7 +91,7 @@ class Comparison:
         self._read_shape()
         self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
         self._captures: dict[Side, Capture] = dict(captures or {})
-        self._excuses: dict[str, classes.Excuses] = {}
+        self._excuses: dict[str, Excuses] = {}
         self._masks: dict[tuple[DivergenceClass, str], np.ndarray] = {}
 
     def _read_shape(self) -> None:
@@ -287,11 +289,11 @@ class Comparison:
             profile = str(self.summary["tolerance"]["profile"])
         return budgets(self._precision, profile)
 
-    def excuses(self, profile: str | None = None) -> classes.Excuses:
+    def excuses(self, profile: str | None = None) -> Excuses:
         """What lies downstream of explained flips."""
         found = self.budgets(profile)
         if found.profile not in self._excuses:
-            self._excuses[found.profile] = classes.excuses(self, found)
+            self._excuses[found.profile] = excuses.excuses(self, found)
         return self._excuses[found.profile]
 
     def class_mask(self, klass: DivergenceClass, profile: str | None = None) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.comparison import summary
+from workbench.comparison import facts, summary
 from workbench.comparison.align import Alignment, align
 from workbench.comparison.columns import NUMERIC_SITES
 from workbench.comparison.contracts import relate
@@ -72,11 +72,11 @@ def compare(
     with staged(target) as stage:
         measured, layers = _measured(side_a, side_b, alignment, stage, say)
         say("judging")
-        facts = {
+        described = {
             "format": FORMAT_NAME,
             "version": FORMAT_VERSION,
-            "a": summary.side_facts(side_a, target),
-            "b": summary.side_facts(side_b, target),
+            "a": facts.side_facts(side_a, target),
+            "b": facts.side_facts(side_b, target),
             "layers": layers,
             "rows": {
                 "expected": alignment.expected,
@@ -85,7 +85,7 @@ def compare(
             },
             **_tolerance(side_a, side_b, layers["num_layers"], tolerance),
             "flip_reasons": measured.flip_reasons,
-            "coverage": summary.coverage(
+            "coverage": facts.coverage(
                 side_a,
                 side_b,
                 measured.coverage,
@@ -95,11 +95,11 @@ def compare(
             "contracts": relate(side_a.manifest, side_b.manifest).to_json(),
         }
         weights = compare_weights(side_a.manifest, side_b.manifest)
-        draft = Comparison(stage, facts, captures={"a": side_a, "b": side_b})
-        incomplete = summary.incompleteness(side_a, side_b)
+        draft = Comparison(stage, described, captures={"a": side_a, "b": side_b})
+        incomplete = facts.incompleteness(side_a, side_b)
         found = summary.judged(draft, weights, incomplete=incomplete)
-        body = {**facts, **found, "weights_detail": weights.to_json(), **summary.FIXED}
-        write_summary(stage, {key: body[key] for key in (*found, *(body.keys() - found.keys()))})
+        body = {**described, **found, "weights_detail": weights.to_json(), **facts.FIXED}
+        write_summary(stage, {**{key: body[key] for key in found}, **body})
     return open_comparison(target)
 
 

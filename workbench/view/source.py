@@ -6,12 +6,13 @@ Axes: L layer, T row.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
-from workbench.comparison.classes import Excuses
+from workbench.comparison.excuses import Excuses
 from workbench.comparison.tolerance import Budgets
 from workbench.names import DivergenceClass
 
@@ -30,6 +31,10 @@ class Pair(Protocol):
 
 class Source(Protocol):
     """The part of `workbench.comparison.result.Comparison` that the view reads."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the comparison lies."""
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -58,6 +63,9 @@ class Source(Protocol):
 
     def metrics(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
         """Every metric of one cell, None where missing."""
+
+    def local(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        """Every number of `local.arrow` at one cell, None where missing; {} without attribution."""
 
     def cell(self, layer: int, row: int, site: str) -> Pair:
         """Both sides' stored vectors at one cell."""

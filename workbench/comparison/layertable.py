@@ -1,0 +1,119 @@
+"""Reading the table with one line per (layer, row) through a memory map.
+
+Axis legend: L layer, T row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.comparison.arrow import KINDS, Column, Values, layout
+from workbench.errors import CaptureError
+
+
+class LayerTable:
+    """The table, mapped for reading.
+
+    Raises:
+        CaptureError: The file is missing, or is not of the size its columns and lines need.
+    """
+
+    def __init__(
+        self, path: Path, columns: Sequence[Column], *, num_layers: int, num_rows: int
+    ) -> None:
+        self.path = path
+        self.num_layers, self.num_rows = num_layers, num_rows
+        self._layout = layout(columns, num_layers * num_rows, [0] * len(columns))
+        self._index = {column.name: index for index, column in enumerate(columns)}
+        self._kinds = [column.kind for column in columns]
+        try:
+            size = path.stat().st_size
+            if size != self._layout.size:
+                raise _broken(path, f"{self._layout.size} bytes", f"{size} bytes")
+            self._bytes: np.ndarray = np.memmap(path, np.uint8, mode="r")
+        except OSError as error:
+            raise _broken(path, "a readable file", error.strerror or str(error)) from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._index
+
+    def values(self, name: str) -> np.ndarray:
+        """The column as (L, T): float32 (NaN where missing), uint32 or bool (0 where missing)."""
+        index = self._index[name]
+        start, length = self._layout.values[index]
+        kind = self._kinds[index]
+        if kind == "b1":
+            return self._unpacked(start, length)
+        flat = self._bytes[start : start + length].view(np.float32 if kind == "f4" else np.uint32)
+        return flat.view(np.ndarray).reshape(self.num_layers, self.num_rows)
+
+    def missing(self, name: str) -> np.ndarray:
+        """Where the column is null, bool (L, T)."""
+        return ~self._unpacked(*self._layout.validity[self._index[name]])
+
+    def line(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        """Every column at one (layer, row), None where missing; reads a few bytes per column."""
+        at = layer * self.num_rows + row
+        found: dict[str, float | int | bool | None] = {}
+        for name, index in self._index.items():
+            start, kind = self._layout.values[index][0], self._kinds[index]
+            if not self._bit(self._layout.validity[index][0], at):
+                found[name] = None
+            elif kind == "b1":
+                found[name] = self._bit(start, at)
+            else:
+                stored = np.float32 if kind == "f4" else np.uint32
+                found[name] = (
+                    self._bytes[start + 4 * at : start + 4 * at + 4].view(stored)[0].item()
+                )
+        return found
+
+    def _bit(self, start: int, at: int) -> bool:
+        return bool(self._bytes[start + at // 8] >> (at % 8) & 1)
+
+    def cell(self, name: str, layer: int, row: int) -> Values:
+        """One value and whether it is missing, (1, 1) each, without reading the column."""
+        index = self._index[name]
+        line = layer * self.num_rows + row
+        missing = np.array([[not self._bit(self._layout.validity[index][0], line)]])
+        if self._kinds[index] == "b1":
+            return Values(np.array([[self._bit(self._layout.values[index][0], line)]]), missing)
+        return Values(self.values(name)[layer : layer + 1, row : row + 1], missing)
+
+    def _unpacked(self, start: int, length: int) -> np.ndarray:
+        lines = self.num_layers * self.num_rows
+        bits = np.unpackbits(self._bytes[start : start + length], count=lines, bitorder="little")
+        return bits.view(np.ndarray).view(np.bool_).reshape(self.num_layers, self.num_rows)
+
+
+def columns_from_json(entries: object, where: Path) -> list[Column]:
+    """Checked columns, as `comparison.json` lists them.
+
+    Raises:
+        CaptureError: Anything but a list of [name, kind] pairs.
+    """
+    if isinstance(entries, list):
+        columns = [
+            Column(entry[0], entry[1])
+            for entry in entries
+            if isinstance(entry, list)
+            and len(entry) == 2
+            and isinstance(entry[0], str)
+            and entry[1] in KINDS
+        ]
+        if len(columns) == len(entries):
+            return columns
+    raise _broken(where, "a list of [name, kind] as layers.columns", repr(entries)[:80])
+
+
+def _broken(path: Path, expected: str, got: str) -> CaptureError:
+    return CaptureError(
+        "cannot read a comparison",
+        where=path,
+        expected=expected,
+        got=got,
+        do="compare the two captures again",
+    )
