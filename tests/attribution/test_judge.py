@@ -51,7 +51,7 @@ def one_row(usual: float, odd: float) -> np.ndarray:
 def test_two_sides_near_one_unit_are_both_fine(tmp_path: Path) -> None:
     finding = judged(tmp_path, a=1.4, b=0.9)
     assert (finding.over, finding.who) == (0, "neither")
-    assert finding.limit == pytest.approx(2.7)
+    assert finding.limit == pytest.approx(2.25)
     assert finding.first_row is None
 
 

@@ -23,12 +23,16 @@ from workbench.attribution.mapping import Map, Tally
 Who = Literal["neither", "A", "B", "both", "unknown"]
 """Which side is outside its rounding budget; `unknown` where no arbiter saw the module."""
 
-SHARPEN: Final = 3.0
-"""A side is outside where its error is this many times the better side's."""
+SHARPEN: Final = 2.5
+"""A side is outside where its error is this many times the largest of the better side."""
+_TAIL: Final = 3.0
+"""The better side's largest error counts up to this many times its 99th percentile, so that a few
+bad rows of its own do not hide those of the other."""
 _COARSE_FLOOR: Final = 0.5
-_FINE_FLOOR: Final = 4.0
+_FINE_FLOOR: Final = 8.0
 """Units that a better side is never taken to be below: in 16-bit types a value is rounded once and
-by at most one unit; in float32 the order of an inner product alone moves it by several."""
+by at most one unit; in float32 the order of an inner product alone moves it by several, and 9 units
+beside 3 were seen in a router whose scores cancel."""
 _FINE_UNIT: Final = 2.0**-16
 _QUANTILE: Final = 0.99
 _LARGER: Final = 1.0
@@ -246,9 +250,7 @@ class _Outside:
         self.a_T = self.b_T = np.zeros(len(local_T), np.bool_)
         if not seen_T.any():
             return
-        base = min(
-            float(np.quantile(units[seen_T], _QUANTILE, method="higher")) for units in (a_T, b_T)
-        )
+        base = min(_usual_largest(units[seen_T]) for units in (a_T, b_T))
         base = max(floor, base) if math.isfinite(base) else floor
         self.limit = SHARPEN * base
         with np.errstate(invalid="ignore"):
@@ -277,6 +279,11 @@ class _Outside:
                 return "A"
             return "B" if only_b > 10 * only_a else "both"
         return "A" if a else "B" if b else "unknown" if over_T.any() else "neither"
+
+
+def _usual_largest(units_T: np.ndarray) -> float:
+    usual = float(np.quantile(units_T, _QUANTILE, method="higher"))
+    return min(float(units_T.max()), _TAIL * usual)
 
 
 def is_biased(bias: float | None, rows: int) -> bool:
