@@ -23,9 +23,9 @@ from workbench.attribution.swaps import run_swaps, swap_map
 from workbench.capture.structure import ModelParts
 from workbench.comparison.result import SUMMARY_NAME, Comparison, open_comparison
 
-SWAP_ROWS: Final = 1024
+SWAP_ROWS: Final = 768
 """Rows that swaps, ladder and proof are measured on; whole requests, spread over all of them."""
-MAP_ROWS: Final = 384
+MAP_ROWS: Final = 256
 """Rows of the layer x component map, which takes two passes per module."""
 BISECT_ROWS: Final = 8192
 

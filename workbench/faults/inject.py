@@ -16,11 +16,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from workbench.attribution.combine import CANDIDATES, slot_outputs, weigh_and_add
 from workbench.capture.arrays import dtype_name
 from workbench.capture.layers import LayerParts, router_weight, takes_choices
 from workbench.capture.structure import ModelParts, find_parts
 from workbench.errors import UsageError
-from workbench.faults.combine import combine, expert_outputs
 from workbench.faults.hooks import (
     Change,
     choices_of,
@@ -29,7 +29,7 @@ from workbench.faults.hooks import (
     on_weights,
     while_open,
 )
-from workbench.faults.kinds import Fault, Kind, relative_size
+from workbench.faults.kinds import CANDIDATE_OF_ORDER, Fault, Kind, relative_size
 from workbench.faults.modes import NextExpert, PerturbScores, SplitProducts, running_under
 from workbench.faults.perturb import perturb
 
@@ -168,11 +168,14 @@ def _residual_add(_parts: ModelParts, layer: LayerParts, fault: Fault) -> Change
 
 def _combine_order(_parts: ModelParts, layer: LayerParts, fault: Fault) -> Changes:
     experts = _experts_with_choices(layer, "routed_out", fault)
+    wanted = f"{CANDIDATE_OF_ORDER[fault.order]}-slot"
+    candidate = next(candidate for candidate in CANDIDATES if candidate.name == wanted)
 
     def hook(_module: nn.Module, args: Any, kwargs: Any, output: torch.Tensor) -> torch.Tensor:
         hidden, ids, weights = choices_of(args, kwargs)
-        outputs_KTD = expert_outputs(experts, hidden, ids, weights.dtype)
-        return combine(outputs_KTD, weights, fault.order).reshape(output.shape).to(output.dtype)
+        outputs_TKD = slot_outputs(experts, hidden.reshape(len(ids), -1), ids)
+        made = weigh_and_add(outputs_TKD, weights, ids, candidate, output.dtype)
+        return made.reshape(output.shape)
 
     return [while_open(lambda: experts.register_forward_hook(hook, with_kwargs=True, prepend=True))]
 

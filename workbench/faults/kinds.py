@@ -42,6 +42,12 @@ CombineOrder = Literal["cast_each", "float32", "round_weights"]
 weight to the path's type first, multiply and add in the path's type.
 """
 COMBINE_ORDERS: Final[tuple[CombineOrder, ...]] = get_args(CombineOrder)
+CANDIDATE_OF_ORDER: Final[dict[CombineOrder, str]] = {
+    "cast_each": "i",
+    "float32": "ii",
+    "round_weights": "iii",
+}
+"""Number by which attribution names each way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
