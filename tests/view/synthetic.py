@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.comparison import classes
+from workbench.comparison import classes, excuses
 from workbench.comparison.columns import ROW_SCHEMA, SITE_METRICS, known_columns
 from workbench.comparison.result import CellPair
 from workbench.comparison.tolerance import Budgets, Precision, budgets
@@ -60,7 +60,7 @@ class ArraySource:
                 log_vocab=3.0,
             )
         )
-        self._excuses: classes.Excuses | None = None
+        self._excuses: excuses.Excuses | None = None
         self._masks: dict[str, np.ndarray] = {}
         self.summary: dict[str, Any] = self._summary()
 
@@ -117,9 +117,9 @@ class ArraySource:
             self, klass, self._budgets, self.excuses(), layer=layer, row=row
         )
 
-    def excuses(self) -> classes.Excuses:
+    def excuses(self) -> excuses.Excuses:
         if self._excuses is None:
-            self._excuses = classes.excuses(self, self._budgets)
+            self._excuses = excuses.excuses(self, self._budgets)
         return self._excuses
 
     def _summary(self) -> dict[str, Any]:
