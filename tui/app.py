@@ -27,10 +27,12 @@ from tui.rail import FULL_WIDTH, Rail
 from tui.ruler import Ruler
 from tui.status import Status
 from tui.strip import TokenStrip
+from tui.swaps import SwapScreen
 from workbench.address import Address
 from workbench.names import DivergenceClass
 from workbench.view.actions import ACTION_BY_ID, ACTIONS
 from workbench.view.cell_text import cell_text
+from workbench.view.experiments import experiments
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.source import Source
@@ -63,6 +65,7 @@ class KldiveApp(App[None]):
             "help.show": lambda: self.push_screen(HelpScreen(LENSES[self.model.state.lens])),
             "palette.show": self.action_command_palette,
             "quit": self.exit,
+            "swaps.show": self._show_swaps,
         }
 
     def compose(self) -> ComposeResult:
@@ -141,7 +144,16 @@ class KldiveApp(App[None]):
             if klass is not None:
                 self.show(self.model.choose_class(klass))
 
-        self.push_screen(ClassMenu(self.model.class_counts(), self.model.state.klass), chosen)
+        self.push_screen(self._class_menu(), chosen)
+
+    def _class_menu(self) -> ClassMenu:
+        unknown: dict[DivergenceClass, str] = {}
+        if self.model.attribution is None:
+            unknown["local_error"] = "needs the model: kldive attribute"
+        return ClassMenu(self.model.class_counts(), self.model.state.klass, unknown)
+
+    def _show_swaps(self) -> None:
+        self.push_screen(SwapScreen(experiments(self.model.source), self.model.attribute_command))
 
     def _copy_cell(self) -> None:
         message = "nothing to copy"

@@ -15,8 +15,9 @@ _SHOWN: Final = (
     (("jump.next", "jump.previous"), " ", "next / previous"),
     (("jump.first",), " ", "first, next class"),
     (("class.choose",), " ", "class"),
-    (("lens.router", "lens.logprob"), "–", "lens"),
+    (("lens.router", "lens.local"), "–", "lens"),
     (("zoom.in", "zoom.out", "zoom.fit"), " ", "zoom"),
+    (("swaps.show",), " ", "swaps"),
     (("inspector.toggle",), " ", "inspector"),
     (("quit",), " ", "quit"),
 )

@@ -20,7 +20,7 @@ from workbench.names import DEFAULT_CLASS_ORDER, DIRECTION
 from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
 from workbench.view.actions import Group as ActionGroup
 from workbench.view.classes import CLASS_HELP, CLASS_TITLES
-from workbench.view.lenses import Lens
+from workbench.view.lenses import Lens, is_error_lens
 from workbench.view.palette import ABSENT, ABSENT_GLYPH, LOOKS, code_of_level
 
 _TITLE = Style(bold=True, underline=True)
@@ -88,6 +88,8 @@ def _levels(lens: Lens) -> Iterable[tuple[Text, str]]:
         code = code_of_level(level)
         yield Text.assemble((f" {LOOKS[code].glyph} ", CODE[code]), f" {level}"), meaning
     reason = "nothing to compare: a side did not compute this row, or there is no router"
+    if is_error_lens(lens.id):
+        reason = "not attributable: A's inputs are not there, or attention lacks earlier rows"
     yield Text(f" {ABSENT_GLYPH} ", CODE[ABSENT]), reason
 
 

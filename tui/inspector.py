@@ -5,9 +5,11 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from tui import sections
+from tui.arbiter import arbiter, arbiter_line
 from tui.lines import Lines
+from tui.sections import FULL_TABLE
 from tui.styles import RULE
-from workbench.view.lenses import LENSES
+from workbench.view.lenses import LENSES, is_error_lens
 from workbench.view.model import ViewModel
 
 PANEL_WIDTH = 44
@@ -33,17 +35,22 @@ class Inspector(Lines):
         inner = width - 1
         facts, (code, meaning) = self.model.cell_facts(), self.model.meaning()
         head = sections.header(facts, code, meaning, inner)
-        table = sections.sites(facts, inner)
-        rest = [sections.logprob(facts, inner), sections.profile(facts, inner)]
+        rest = [*self._folded(inner), sections.logprob(facts, inner)]
+        rest.append(sections.profile(facts, inner))
         fixed = len(head) + sum(map(len, rest))
         most = LEAST_EXPERTS + len(facts.router.experts if facts.router else ())
+        table = self._table(inner, height - fixed - LEAST_EXPERTS)
+        least = 4 if not self._by_module else len(table)
         # Low panels lose the gaps first, then sites far from the one in focus.
         gaps = 4 if height >= fixed + most + len(table) + 4 else 0
-        experts = sections.experts(facts, inner, max(LEAST_EXPERTS, min(most, height - fixed - 4)))
+        budget = min(most, height - fixed - least)
+        experts = sections.experts(facts, inner, max(LEAST_EXPERTS, budget))
         room = height - fixed - len(experts) - gaps
-        table = _round_focus(table, self.model, room) if len(table) > room else table
+        if len(table) > room:
+            table = table[:room] if self._by_module else _round_focus(table, self.model, room)
         blank = [BLANK] if gaps else []
-        lines = [line for part in (head, experts, table, *rest) for line in (*part, *blank)]
+        parts = (head, table, experts, *rest) if self._by_module else (head, experts, table, *rest)
+        lines = [line for part in parts for line in (*part, *blank)]
         lines = lines[: len(lines) - len(blank)]
         legend = sections.legend(LENSES[self.model.state.lens])
         spare = height - len(lines) - len(legend)
@@ -51,25 +58,48 @@ class Inspector(Lines):
         return [[Segment("│", RULE), *line] for line in lines]
 
     def _drawer(self, width: int, height: int) -> list[list[Segment]]:
-        """A rule, then two or three columns."""
+        """A rule, then two columns."""
         facts, (code, meaning) = self.model.cell_facts(), self.model.meaning()
         left = PANEL_WIDTH
         right = width - left - 1
         body = height - 1
         head = sections.header(facts, code, meaning, left)
-        first = [*head, *sections.experts(facts, left, body - len(head))]
-        second = sections.sites(facts, right)
         rest = [*sections.logprob(facts, right), *sections.profile(facts, right)]
         room = body - len(rest)
-        if len(second) > room:
-            second = _round_focus(second, self.model, room)
-        second += rest
+        if self._by_module:
+            first = [*head, *self._table(left, body - len(head))]
+            second = sections.experts(facts, right, room) if right >= FULL_TABLE else []
+        else:
+            first = [*head, *sections.experts(facts, left, body - len(head))]
+            rest = [*(line for part in self._folded(right) for line in part), *rest]
+            second = self._table(right, room)
+            room = body - len(rest)
+            if len(second) > room:
+                second = _round_focus(second, self.model, room)
+        second = [*second[: max(0, room)], *rest]
         lines = [[Segment("─" * width, RULE)]]
         first += [BLANK] * (body - len(first))
         second += [BLANK] * (body - len(second))
         for line_a, line_b in zip(sections.padded(first, left), second, strict=False):
             lines.append([*line_a, Segment("│", RULE), *line_b])
         return lines[:height]
+
+    @property
+    def _by_module(self) -> bool:
+        """Whether the table is of modules on A's input, not of sites."""
+        return self.model.attribution is not None and is_error_lens(self.model.state.lens)
+
+    def _table(self, width: int, height: int) -> list[list[Segment]]:
+        model, facts = self.model, self.model.cell_facts()
+        if model.attribution is None or not self._by_module:
+            return sections.sites(facts, width)
+        return arbiter(facts, model.attribution, model.state.lens, width, height)
+
+    def _folded(self, width: int) -> list[list[list[Segment]]]:
+        """One line on the modules while the table is of sites."""
+        if self.model.attribution is None or self._by_module:
+            return []
+        return [arbiter_line(self.model.cell_facts(), width)]
 
 
 def _round_focus(lines: list[list[Segment]], model: ViewModel, room: int) -> list[list[Segment]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -16,7 +18,13 @@ from workbench.view.numbers import count
 
 
 class ClassMenu(ModalScreen[DivergenceClass | None]):
-    """Asks what counts as a divergence; gives the class, or None when left."""
+    """Asks what counts as a divergence; gives the class, or None when left.
+
+    Args:
+        counts: Cells of each class.
+        current: The class that is looked for now.
+        unknown: Classes that cannot be counted yet, and why.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,c", "dismiss(None)", "Close"),
@@ -24,10 +32,16 @@ class ClassMenu(ModalScreen[DivergenceClass | None]):
         Binding("k", "cursor_up", "Up", show=False),
     ]
 
-    def __init__(self, counts: dict[DivergenceClass, int], current: DivergenceClass) -> None:
+    def __init__(
+        self,
+        counts: dict[DivergenceClass, int],
+        current: DivergenceClass,
+        unknown: Mapping[DivergenceClass, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self.counts = counts
         self.current = current
+        self.unknown = unknown
 
     def compose(self) -> ComposeResult:
         options = [
@@ -43,7 +57,9 @@ class ClassMenu(ModalScreen[DivergenceClass | None]):
     def _prompt(self, klass: DivergenceClass) -> str:
         mark = "▶" if klass == self.current else " "
         number = count(self.counts[klass]) if self.counts[klass] else "none"
-        return f"{mark} {CLASS_TITLES[klass]:<17}{number:>9}  {CLASS_HELP[klass]}"
+        number = "–" if klass in self.unknown else number
+        about = self.unknown.get(klass, CLASS_HELP[klass])
+        return f"{mark} {CLASS_TITLES[klass]:<17}{number:>9}  {about}"
 
     def action_cursor_down(self) -> None:
         self.query_one(OptionList).action_cursor_down()

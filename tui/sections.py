@@ -225,7 +225,7 @@ def legend(lens: Lens) -> list[Line]:
             ]
         )
     absent = Segment(f" {GLYPHS[ABSENT]} ", CODE[ABSENT])
-    return [*lines, [Segment(" ", BASE), absent, Segment(" nothing to compare", MUTED)]]
+    return [*lines, [Segment(" ", BASE), absent, Segment(f" {lens.absent}", MUTED)]]
 
 
 def _largest(values: tuple[float | None, ...]) -> float | None:

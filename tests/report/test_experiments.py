@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from workbench.report.experiments import BAR_WIDTH, bar, bisection_text, experiments
+from workbench.report.experiments import bisection_text, experiments
+from workbench.view.bars import BAR_WIDTH, bar
 
 
 def page(summary: dict[str, Any]) -> str:

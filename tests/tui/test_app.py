@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.pilot import Pilot
 
+from tests.view.attributed import BUDGET, attributed
 from tests.view.synthetic import ArraySource, make_source
 from tui.app import KldiveApp
 from tui.help import HelpScreen
@@ -134,6 +135,28 @@ async def test_escape_leaves_the_menu_without_a_change() -> None:
         await pilot.pause()
         assert app.model.state == before
         assert len(app.screen_stack) == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_local_error_is_where_the_app_opens(size: tuple[int, int]) -> None:
+    culprit = {(1, 7, "routed_experts"): 5.3 * BUDGET}
+    app = KldiveApp(attributed(make_source(num_rows=60, flips=FLIPS), culprit))
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        text = screen_text(app)
+        assert "first local error: L1 t7 " in text
+        assert "routed experts   0.021  5.3 ×  0.6 12.2 B" in text
+        await pilot.press("6")
+        await pilot.pause()
+        assert "inherited error" in screen_text(app)
+
+
+async def test_the_menu_says_what_counting_local_errors_takes() -> None:
+    app = KldiveApp(make_source(num_rows=60, flips=FLIPS))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("c")
+        await pilot.pause()
+        assert "needs the model: kldive attribute" in screen_text(app)
 
 
 async def test_help_lists_every_action() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import textual
 
-from tests.view.synthetic import make_source
+from tests.view.attributed import attributed
+from tests.view.synthetic import ArraySource, make_source
 from tui.app import KldiveApp
 
 pytestmark = pytest.mark.skipif(
@@ -24,6 +25,13 @@ EVENTS: dict[str, Any] = {
     "nans": ((1, 90),),
     "dlogp": {60: -0.9},
 }
+
+
+def guilty() -> ArraySource:
+    """Everything at once, and L1's routed experts wrong from row 7 on."""
+    culprits = {(1, row, "routed_experts"): 0.002 * row for row in range(7, 30)}
+    source = make_source(num_rows=400, **EVENTS)
+    return attributed(source, culprits, noise=1e-3, unseen=((2, 20),), swaps=True)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +52,15 @@ def test_many_layers(snap_compare: Compare) -> None:
 
 def test_identical(snap_compare: Compare) -> None:
     assert snap_compare(KldiveApp(make_source(num_rows=60)), terminal_size=(100, 35))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_a_local_error(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert snap_compare(KldiveApp(guilty()), terminal_size=size)
+
+
+def test_the_screen_of_swaps(snap_compare: Compare) -> None:
+    assert snap_compare(KldiveApp(guilty()), press=["w"], terminal_size=(120, 40))
 
 
 def test_the_menu_of_classes(snap_compare: Compare) -> None:

@@ -9,6 +9,7 @@ Axes: L layer, T row, E expert, K slot, D hidden.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ NUM_EXPERTS, TOP_K, HIDDEN = 8, 2, 16
 class ArraySource:
     """Stands in for a comparison: the same interface over arrays in memory."""
 
+    directory = Path("run/comparison")
+
     def __init__(
         self,
         *,
@@ -47,6 +50,7 @@ class ArraySource:
         logits: tuple[np.ndarray, np.ndarray],
     ) -> None:
         self._columns, self._absent = dict(columns), dict(absent)
+        self.local_names: set[str] = set()
         self.rows = rows
         self.num_layers, self.num_rows = num_layers, len(rows)
         self._ids, self._logits = ids, logits
@@ -81,11 +85,18 @@ class ArraySource:
         return self._absent.get(name, np.zeros(shape, np.bool_))
 
     def metrics(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        return self._line(layer, row, local=False)
+
+    def local(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
+        return self._line(layer, row, local=True)
+
+    def _line(self, layer: int, row: int, *, local: bool) -> dict[str, float | int | bool | None]:
         return {
             name: None
             if name in self._absent and self._absent[name][layer, row]
             else values[layer, row].item()
             for name, values in self._columns.items()
+            if (name in self.local_names) == local
         }
 
     def cell(self, layer: int, row: int, site: str) -> CellPair:

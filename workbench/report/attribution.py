@@ -15,15 +15,9 @@ from rich.text import Text
 
 from workbench.comparison.result import Comparison
 from workbench.report.words import share
+from workbench.view.modules import WHO, module_text
 from workbench.view.numbers import count, short
 
-_WHO: Final = {
-    "neither": "neither side is outside its rounding budget",
-    "A": "A (rollout) is wrong: B agrees with the exact result, A does not",
-    "B": "B (trainer) is wrong: A agrees with the exact result, B does not",
-    "both": "both sides are outside their rounding budget",
-    "unknown": "not judged: no arbiter",
-}
 _SHOWN_MODULES: Final = 6
 
 
@@ -66,7 +60,7 @@ def _verdict(summary: Mapping[str, Any], found: Mapping[str, Any]) -> Text:
     arbiter, first = found["arbiter"], summary["first"]["local_error"]
     judged = f"{arbiter['dtype']} over {count(arbiter['rows'])} rows"
     text = Text("arbiter  ", "dim")
-    text.append(f"{_WHO[arbiter['who']]}", "bold green" if first is None else "bold red")
+    text.append(f"{WHO[arbiter['who']]}", "bold green" if first is None else "bold red")
     text.append(f"  ({judged})" if arbiter["dtype"] else f"  ({arbiter['note']})", "dim")
     return text
 
@@ -79,7 +73,7 @@ def _kinds(kinds: list[Mapping[str, Any]]) -> Table:
     for kind in kinds:
         over = kind["over"]
         table.add_row(
-            kind["module"].replace("_", " "),
+            module_text(None, kind["module"]),
             short(kind["local"]),
             short(kind["max_local"]),
             short(kind["budget"]),
@@ -95,8 +89,7 @@ def _beyond(modules: list[Mapping[str, Any]]) -> list[RenderableType]:
     beyond = sorted((m for m in modules if m["over"]), key=lambda m: -m["over"])
     found: list[RenderableType] = []
     for module in beyond[:_SHOWN_MODULES]:
-        layer = "" if module["layer"] is None else f"L{module['layer']} "
-        line = Text(f"{layer}{module['module'].replace('_', ' ')}", "bold red")
+        line = Text(module_text(module["layer"], module["module"]), "bold red")
         line.append(
             f": {share(module['over'], module['rows'])} of its rows beyond, median "
             f"{short(module['median'])}; outside: {module['who']}",

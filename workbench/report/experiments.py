@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.comparison.result import Comparison
+from workbench.view.bars import bar
+from workbench.view.modules import module_text
 from workbench.view.numbers import count, short
 
-BAR_WIDTH: Final = 32
 _SHOWN_CELLS: Final = 8
 _STATE_STYLE: Final = {"proved": "bold green", "suspected": "bold yellow", "none": "dim"}
 
@@ -38,16 +39,6 @@ def experiments(comparison: Comparison) -> list[RenderableType]:
     if isinstance(bisection := summary.get("bisection"), dict):
         parts.append(Text(bisection_text(bisection)))
     return parts
-
-
-def module_text(layer: int | None, module: str) -> str:
-    """A module as people call it.
-
-    >>> module_text(3, "routed_experts")
-    'L3 routed experts'
-    """
-    name = module.replace("_", " ")
-    return name if layer is None else f"L{layer} {name}"
 
 
 def bisection_text(found: Mapping[str, Any]) -> str:
@@ -90,21 +81,6 @@ def _ladder(rungs: Sequence[Mapping[str, Any]]) -> Table:
             bar(left),
         )
     return table
-
-
-def bar(share: float | None, width: int = BAR_WIDTH) -> str:
-    """A bar of blocks, eighths of a column fine; beyond the whole it ends in an arrow.
-
-    >>> bar(0.5, 4)
-    '██'
-    >>> bar(1.2, 4)
-    '████▸'
-    """
-    if share is None or share <= 0:
-        return ""
-    eighths = round(min(share, 1.0) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "") + ("▸" if share > 1.0 else "")
 
 
 def _swaps(swaps: Sequence[Mapping[str, Any]]) -> Table:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from workbench.view import transitions as do
-from workbench.view.lenses import LENSES
+from workbench.view.lenses import LENSES, Lens, is_error_lens, lens_after
 
 Group = Literal["move", "find", "show", "keep", "session"]
 
@@ -48,16 +48,22 @@ class Action:
     run: do.Run | None = None
 
 
+def _lens_help(lens: Lens) -> str:
+    text = f"Colour by {lens.title}: {lens.about}"
+    return f"{text} Again: inherited, then total error." if is_error_lens(lens.id) else text
+
+
 _LENS_ACTIONS = tuple(
     Action(
         id=f"lens.{lens.id}",
         keys=(lens.key,),
         title=f"Lens: {lens.title}",
-        help=f"Colour by {lens.title}: {lens.about}",
+        help=_lens_help(lens),
         group="show",
         run=do.to_lens(lens.id),
     )
     for lens in LENSES.values()
+    if lens_after(lens.id, lens.id) == lens.id or lens.id == "local"
 )
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -220,6 +226,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="The closest zoom at which every token is on the screen.",
         group="show",
         run=do.zoom_to_fit,
+    ),
+    Action(
+        id="swaps.show",
+        keys=("w",),
+        title="Swaps and proof",
+        help="Map of swaps, routing ladder and proof: what the KL is without each module.",
+        group="show",
     ),
     Action(
         id="inspector.toggle",

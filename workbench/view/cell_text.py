@@ -5,8 +5,10 @@ from __future__ import annotations
 from workbench.names import DIRECTION, SIDE_A, SIDE_B
 from workbench.view.headline import explained_word, flip_text
 from workbench.view.inspector import SiteDifference
+from workbench.view.local import ModuleError
 from workbench.view.model import ViewModel
-from workbench.view.numbers import fixed, short, signed
+from workbench.view.modules import module_text
+from workbench.view.numbers import fixed, short, signed, times
 from workbench.view.rows import quote
 
 
@@ -30,7 +32,18 @@ def cell_text(model: ViewModel) -> str:
             f"B gate {fixed(row.gate_b, 6)} logit {fixed(row.logit_b, 6)}"
             for row in facts.router.experts
         ]
-    return "\n".join([*lines, *(_site(site) for site in facts.sites if site.known)])
+    lines += [_site(site) for site in facts.sites if site.known]
+    return "\n".join([*lines, *(_error(error) for error in facts.errors)])
+
+
+def _error(error: ModuleError) -> str:
+    outside = f" outside: {error.outside}" if error.outside else ""
+    return (
+        f"  {module_text(None, error.verdict.module)}: local {short(error.local)} "
+        f"({times(error.of_budget)} budget) inherited {short(error.inherited)} "
+        f"total {short(error.total)} units A {short(error.units_a)} B {short(error.units_b)}"
+        f"{outside}"
+    )
 
 
 def _site(site: SiteDifference) -> str:

@@ -15,7 +15,7 @@ CLASS_TITLES: Final[dict[DivergenceClass, str]] = {
     "bit": "bit difference",
 }
 CLASS_HELP: Final[dict[DivergenceClass, str]] = {
-    "local_error": "output differs on the same input",
+    "local_error": "a module makes something else of the same input",
     "unexplained_flip": "experts differ, inputs do not explain it",
     "logprob": "log-probability differs beyond tolerance",
     "rounding": "a site differs by more than rounding allows",

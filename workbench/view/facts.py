@@ -24,6 +24,7 @@ from workbench.view.inspector import (
     TokenFacts,
 )
 from workbench.view.lenses import layer_kinds
+from workbench.view.local import Attribution, module_errors
 from workbench.view.source import Source
 from workbench.view.state import Cell
 
@@ -154,7 +155,13 @@ def recorded_sites(source: Source) -> tuple[str, ...]:
     )
 
 
-def cell_facts(source: Source, cell: Cell, site: str, sites: tuple[str, ...]) -> CellFacts:
+def cell_facts(
+    source: Source,
+    cell: Cell,
+    site: str,
+    sites: tuple[str, ...],
+    found: Attribution | None = None,
+) -> CellFacts:
     """Everything about a cell.
 
     Args:
@@ -162,6 +169,7 @@ def cell_facts(source: Source, cell: Cell, site: str, sites: tuple[str, ...]) ->
         cell: Which cell.
         site: The site in focus.
         sites: The recorded layer sites.
+        found: What attribution says of the comparison.
     """
     row = source.rows.row(cell.row, named=True)
     line = source.metrics(cell.layer, cell.row)
@@ -200,6 +208,7 @@ def cell_facts(source: Source, cell: Cell, site: str, sites: tuple[str, ...]) ->
         ),
         profile_site=profile_site,
         profile_L=_profile(source, cell.row, profile_site),
+        errors=() if found is None else tuple(module_errors(source, found, *cell)),
     )
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from workbench.names import DivergenceClass
 from workbench.view.classes import CLASS_TITLES
-from workbench.view.facts import JumpFacts
 from workbench.view.inspector import CellFacts, RouterFacts
-from workbench.view.numbers import count, fixed, short, signed
+from workbench.view.lenses import is_error_lens
+from workbench.view.local import Attribution, ModuleError
+from workbench.view.modules import WRONG, module_text
+from workbench.view.numbers import count, fixed, short, signed, times
 from workbench.view.rows import quote
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def verdict_line(model: ViewModel) -> Headline:
     facts = model.facts
     if facts.status == "not_comparable":
         return Headline(f"not comparable{_because(facts.reason)}", "warning")
-    words = [f"{facts.status} · {facts.verdict}{_because(_where(facts.jump) or facts.reason)}"]
+    words = [f"{facts.status} · {facts.verdict}{_because(_where(model) or facts.reason)}"]
     if facts.kl is not None:
         words.append(f"KL(A‖B) {short(facts.kl)} ({facts.kl_name})")
     if facts.max_abs_dlogp is not None:
@@ -42,12 +44,25 @@ def verdict_line(model: ViewModel) -> Headline:
     return Headline(" · ".join(words), "good" if facts.status == "equal" else "finding")
 
 
-def _where(jump: JumpFacts | None) -> str:
+def _where(model: ViewModel) -> str:
+    """Where the error enters: by the modules when they are known, else by total error."""
+    found, jump = model.attribution, model.facts.jump
+    if found is not None and found.first is not None:
+        return _guilty(found)
     if jump is None:
         return ""
     layer = "" if jump.layer is None else f"L{jump.layer} "
+    if found is not None:
+        return f"total error grows at {layer}{jump.site}, no module is beyond its budget"
     scale = "" if jump.scale is None else f", A ≈ {jump.scale:.4g} × B"
     return f"the error enters at {layer}{jump.site}{scale}"
+
+
+def _guilty(found: Attribution) -> str:
+    assert found.first is not None
+    module = module_text(found.first.layer, found.first.module)
+    proof = f", {found.proof} by swaps" if found.proof in ("proved", "suspected") else ""
+    return f"the error enters at {module}, {WRONG[found.first.who]}{proof}"
 
 
 def headline(model: ViewModel) -> Headline:
@@ -74,7 +89,9 @@ def _at_cursor(model: ViewModel) -> Headline:
     if not here:
         ahead = len(index) - before
         hint = f"n: {count(ahead)} ahead" if ahead else "N goes back" if before else "c: class"
-        return Headline(f"{where} · {_site_detail(facts)} · no {title} here ({hint})", "plain")
+        about = _modules_detail(facts) if is_error_lens(state.lens) else ""
+        about = about or _site_detail(facts)
+        return Headline(f"{where} · {about} · no {title} here ({hint})", "plain")
     of_all = f"{title} {count(before + 1)} of {count(len(index))}"
     ordinal = of_all if before else f"first {title}"
     text = f"{ordinal}: {where} · {_detail(klass, facts)}"
@@ -85,6 +102,9 @@ def _at_cursor(model: ViewModel) -> Headline:
 
 
 def _detail(klass: DivergenceClass, facts: CellFacts) -> str:
+    beyond = [error for error in facts.errors if error.over]
+    if klass == "local_error" and beyond:
+        return error_text(beyond[0])
     if klass in ("flip", "unexplained_flip") and facts.router is not None:
         flip = flip_text(facts.router)
         return flip if klass == "unexplained_flip" else f"{flip} · {explained_word(facts.router)}"
@@ -107,6 +127,34 @@ def _site_detail(facts: CellFacts) -> str:
     if found.bit_equal:
         return f"{facts.site}: equal bit for bit"
     return f"{facts.site}: rel L2 {short(found.rel_l2, 1)} · max |A − B| {short(found.max_abs, 1)}"
+
+
+def _modules_detail(facts: CellFacts) -> str:
+    """The module with the largest local error; empty where none was attributed."""
+    known = [(size, e) for e in facts.errors if (size := e.size("local")) is not None]
+    if not known:
+        return ""
+    size, worst = max(known, key=lambda pair: pair[0])
+    if worst.over:
+        return error_text(worst)
+    if size == 0:
+        return "every module equal on the same input"
+    return (
+        f"modules within budget, at most {times(size)} ({module_text(None, worst.verdict.module)})"
+    )
+
+
+def error_text(error: ModuleError) -> str:
+    """How far a module is off on the same input, and who is wrong."""
+    module = module_text(None, error.verdict.module)
+    size = f"{short(error.local, 1)} of the output"
+    if error.of_budget is not None and error.of_budget > 1:
+        size += f", {times(error.of_budget)} budget"
+    elif error.units_a is not None and error.units_b is not None:
+        # Within the budget of rounding alone: the arbiter told the sides apart.
+        size += f", units A {error.units_a:.1f} B {error.units_b:.1f}"
+    wrong = {"A": "A", "B": "B", "AB": "both"}.get(error.outside, "unknown")
+    return f"{module} · {size} · {WRONG[wrong]}"
 
 
 def flip_text(router: RouterFacts) -> str:

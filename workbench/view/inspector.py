@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.store.dtypes import unit_roundoff
+from workbench.view.local import ModuleError
 from workbench.view.numbers import ulp_size
 
 OnSide = Literal["both", "A", "B"]
@@ -136,6 +137,7 @@ class CellFacts:
         logprob: Of the row's token.
         profile_L: Relative L2 difference of `profile_site` at this row, one per layer; NaN is NaN
             or Inf on a side, None where it was not measured.
+        errors: The layer's modules on A's input; empty before attribution.
     """
 
     address: str
@@ -149,6 +151,7 @@ class CellFacts:
     logprob: LogprobFacts
     profile_site: str
     profile_L: tuple[float | None, ...]
+    errors: tuple[ModuleError, ...] = ()
 
 
 def match_experts(

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from workbench.comparison.levels import numeric_levels, router_levels
+from workbench.view.local import Attribution, Number, attribution, error_codes
 from workbench.view.palette import ABSENT, EQUAL
 from workbench.view.source import Source
 from workbench.view.state import LensId
@@ -26,11 +27,12 @@ class Lens:
 
     Attributes:
         id: Stable name.
-        key: The key that selects it.
+        key: The key that selects it; pressed again, the next lens of the same key.
         title: A few words.
         about: One sentence.
-        site: The site it stands for, short name.
+        site: The site it stands for, short name; empty when it stands for all of a layer.
         legend: What each level means, one entry per level.
+        absent: What a cell without a level means.
     """
 
     id: LensId
@@ -39,6 +41,7 @@ class Lens:
     about: str
     site: str
     legend: tuple[str, ...]
+    absent: str = "nothing to compare"
 
 
 _NUMERIC_LEGEND: Final = (
@@ -49,6 +52,17 @@ _NUMERIC_LEGEND: Final = (
     "up to 1,000 × budget",
     "beyond 1,000 × budget",
     "NaN, Inf or missing",
+)
+_ERROR_LEGEND: Final = (
+    "equal bit for bit, every module",
+    "within every module's budget",
+    *_NUMERIC_LEGEND[2:6],
+    "NaN or Inf",
+)
+_ERRORS: Final[tuple[tuple[Number, str], ...]] = (
+    ("local", "What each module of A made of its input against B's module on that same input"),
+    ("inherited", "What the difference of the inputs makes of B's own module"),
+    ("total", "A against B as captured, module by module, in the modules' own budgets"),
 )
 
 LENSES: Final[dict[LensId, Lens]] = {
@@ -102,8 +116,35 @@ LENSES: Final[dict[LensId, Lens]] = {
             site="output",
             legend=_NUMERIC_LEGEND,
         ),
+        *(
+            Lens(
+                id=number,
+                key="6",
+                title=f"{number} error",
+                about=f"{about}; the worst module of the layer.",
+                site="",
+                legend=_ERROR_LEGEND,
+                absent="not attributable",
+            )
+            for number, about in _ERRORS
+        ),
     )
 }
+
+
+def is_error_lens(lens: LensId) -> bool:
+    """Whether a lens shows errors per module, which need the model."""
+    return lens in ("local", "inherited", "total")
+
+
+def lens_after(lens: LensId, current: LensId) -> LensId:
+    """What the key of `lens` selects: the next lens of that key when one is already looked through.
+
+    >>> lens_after("local", "router"), lens_after("local", "local"), lens_after("local", "total")
+    ('local', 'inherited', 'local')
+    """
+    same = [found.id for found in LENSES.values() if found.key == LENSES[lens].key]
+    return same[(same.index(current) + 1) % len(same)] if current in same else lens
 
 
 def lens_of_site(site: str) -> LensId:
@@ -117,13 +158,24 @@ def lens_of_site(site: str) -> LensId:
     return "logprob" if site in ("logits", "logprobs") else "residual"
 
 
-def lens_codes(source: Source, lens: LensId) -> np.ndarray:
+def lens_codes(source: Source, lens: LensId, found: Attribution | None = None) -> np.ndarray:
     """The grid of a lens, uint8 codes (L, T).
 
     Absent is what by design has nothing to compare: a row that a side did not compute (cached, or
     sampled and never fed back), the router of a dense layer, a token that a side did not score.
-    Anything else that is missing has level 6, as NaN and Inf do.
+    Anything else that is missing has level 6, as NaN and Inf do. Errors per module are absent
+    wherever they were not attributed.
+
+    Args:
+        source: The comparison.
+        lens: Which lens.
+        found: Its attribution, where the caller has it.
     """
+    if lens in ("local", "inherited", "total"):
+        found = found or attribution(source)
+        if found is None:
+            return np.full((source.num_layers, source.num_rows), ABSENT, np.uint8)
+        return error_codes(source, found, lens)
     if lens == "logprob":
         return _logprob_codes(source)
     levels_LT = _router_levels(source) if lens == "router" else _site_levels(source, lens)

@@ -22,7 +22,9 @@ from workbench.view.geometry import Geometry, Viewport
 from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
 from workbench.view.jumps import JumpIndex, count_between, rows_by_layer
-from workbench.view.lenses import LENSES, lens_codes, lens_of_site
+from workbench.view.lenses import LENSES, is_error_lens, lens_codes, lens_of_site
+from workbench.view.local import attribution, why_absent
+from workbench.view.modules import short_title
 from workbench.view.palette import ABSENT, EQUAL
 from workbench.view.rows import text_width
 from workbench.view.source import Source
@@ -43,6 +45,7 @@ class ViewModel:
         state: What is shown; replaced by `act`, never changed in place.
         viewport: What the face can show of the grid; the face keeps it up to date.
         facts: What the comparison is, for titles and status lines.
+        attribution: Which modules are wrong and who is; None before `kldive attribute`.
         sites: Short names of the recorded layer sites, in execution order.
     """
 
@@ -53,6 +56,7 @@ class ViewModel:
         self.num_layers = source.num_layers
         self.num_rows = source.num_rows
         self.facts = comparison_facts(source)
+        self.attribution = attribution(source)
         self.sites = recorded_sites(source)
         self._pyramids: dict[LensId, Pyramid] = {}
         self._facts_of: tuple[Cell, str] | None = None
@@ -145,7 +149,9 @@ class ViewModel:
             wanted = lens or self.state.lens
             pyramid = self._pyramids.get(wanted)
             if pyramid is None:
-                pyramid = self._pyramids[wanted] = Pyramid(lens_codes(self.source, wanted))
+                pyramid = self._pyramids[wanted] = Pyramid(
+                    lens_codes(self.source, wanted, self.attribution)
+                )
             return pyramid.at(step)
 
     def jumps(self, klass: DivergenceClass, order: Order) -> JumpIndex:
@@ -172,7 +178,8 @@ class ViewModel:
     def warm(self) -> None:
         """Builds every grid and index that a key could ask for."""
         for lens in LENSES:
-            self.codes(lens)
+            if self.attribution is not None or not is_error_lens(lens):
+                self.codes(lens)
         for klass in DIVERGENCE_CLASSES:
             self.jumps(klass, "token")
 
@@ -182,7 +189,9 @@ class ViewModel:
         key = (here, self.state.site)
         with self._lock:
             if self._facts_of != key:
-                self._facts_here = cell_facts(self.source, here, self.state.site, self.sites)
+                self._facts_here = cell_facts(
+                    self.source, here, self.state.site, self.sites, self.attribution
+                )
                 self._facts_of = key
             return self._facts_here
 
@@ -192,9 +201,39 @@ class ViewModel:
         if code == ABSENT and self.state.lens == "logprob":
             return code, "not scored on both sides"
         if code == ABSENT:
-            return code, absence(self.cell_facts())
+            return code, self._absence()
         meaning = LENSES[self.state.lens].legend[code - EQUAL]
+        if is_error_lens(self.state.lens):
+            return code, f"{meaning}{self._worst_module(code)}"
         return code, f"{meaning}, after an explained flip" if self._excused(code) else meaning
+
+    def _absence(self) -> str:
+        """Why there is no level at the cursor."""
+        facts, found = self.cell_facts(), self.attribution
+        if found is None or not is_error_lens(self.state.lens):
+            return absence(facts)
+        if {facts.token.state_a, facts.token.state_b} & {"cached", "sampled"}:
+            return absence(facts)
+        return why_absent(found, facts.token.request, facts.token.position)
+
+    def _worst_module(self, code: int) -> str:
+        """The module that gives the cursor's cell its level under an error lens."""
+        errors = self.cell_facts().errors
+        known = [(size, e) for e in errors if (size := e.size(self.state.lens)) is not None]
+        if code - EQUAL <= 1 or not known:
+            return ""
+        _, worst = max(known, key=lambda pair: pair[0])
+        return f": {short_title(worst.verdict.module)}"
+
+    @property
+    def needs_model(self) -> str:
+        """What a person has to run before errors per module are there."""
+        return f"needs the model: {self.attribute_command}"
+
+    @property
+    def attribute_command(self) -> str:
+        """The command that attributes this comparison and runs the swaps."""
+        return f"kldive attribute {self.source.directory} --model M"
 
     def _excused(self, code: int) -> bool:
         """Whether the difference at the cursor follows from a flip that its inputs explain."""
@@ -230,8 +269,9 @@ class ViewModel:
         found = self.source.sites_at(klass, cell.layer, cell.row)
         if not found:
             return "combined", "mlp_out"
-        lens = lens_of_site(found[0])
-        return lens, next((site for site in found if site in self.sites), LENSES[lens].site)
+        lens = "local" if klass == "local_error" else lens_of_site(found[0])
+        fallback = LENSES[lens].site or "mlp_out"
+        return lens, next((site for site in found if site in self.sites), fallback)
 
     def worst_code(self, first_layer: int, stop_layer: int, first_row: int, stop_row: int) -> int:
         """The largest code of a window."""

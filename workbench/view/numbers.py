@@ -54,6 +54,23 @@ def signed(value: float | None, digits: int = 4) -> str:
     return f"{value:+.2e}" if small else f"{value:+.{digits}f}"
 
 
+def times(value: float | None) -> str:
+    """A multiple in at most six columns with its sign.
+
+    >>> times(5.31), times(0.0), times(0.004), times(1234.0), times(None)
+    ('5.3 ×', '0 ×', '<0.1 ×', '1.2k ×', '–')
+    """
+    if value is None:
+        return MISSING
+    if not math.isfinite(value):
+        return short(value)
+    if value == 0:
+        return "0 ×"
+    if value < 0.1:
+        return "<0.1 ×"
+    return f"{value:.1f} ×" if value < 100 else f"{compact_count(int(value))} ×"
+
+
 def count(value: int) -> str:
     """A count with thousands separated.
 

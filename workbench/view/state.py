@@ -7,7 +7,9 @@ from typing import Final, Literal, NamedTuple
 
 from workbench.names import DivergenceClass
 
-LensId = Literal["router", "gates", "combined", "residual", "logprob"]
+LensId = Literal[
+    "router", "gates", "combined", "residual", "logprob", "local", "inherited", "total"
+]
 Order = Literal["token", "layer"]
 """`token`: all layers of a row, then the next row. `layer`: all rows of a layer, then the next."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.names import DEFAULT_CLASS_ORDER, DivergenceClass
 from workbench.view.classes import CLASS_TITLES
-from workbench.view.lenses import LENSES
+from workbench.view.lenses import LENSES, is_error_lens, lens_after
 from workbench.view.state import Cell, LensId, ViewState
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _jump(state: ViewState, model: ViewModel, target: Cell | None, where: str) -
         title = CLASS_TITLES[state.klass]
         total = len(model.jumps(state.klass, state.order))
         if not total:
-            return say(state, f"no {title} in this comparison; c chooses another class")
+            return say(state, f"{_none(state.klass, model)}; c chooses another class")
         return say(state, f"no {title} {where} this cell; f goes to the first of {total:,}")
     return go(state, target, model)
 
@@ -106,10 +106,18 @@ def choose_class(state: ViewState, model: ViewModel, klass: DivergenceClass) -> 
     """Looks for `klass` from now on, through the fitting lens, and goes to its first cell."""
     first = model.jumps(klass, state.order).first()
     if first is None:
-        return say(state, f"no {CLASS_TITLES[klass]} in this comparison")
+        return say(state, _none(klass, model))
     lens, site = model.lens_and_site_of(klass, first)
     state = replace(state, klass=klass, lens=lens, site=site)
     return go(state, first, model)
+
+
+def _none(klass: DivergenceClass, model: ViewModel) -> str:
+    """That a class has no entry, and what it takes to have one."""
+    title = CLASS_TITLES[klass]
+    if klass == "local_error" and model.attribution is None:
+        return f"no {title} known: {model.needs_model}"
+    return f"no {title} in this comparison"
 
 
 def toggle_order(state: ViewState, _model: ViewModel) -> ViewState:
@@ -136,11 +144,14 @@ def by_sites(count: int) -> Run:
 
 
 def to_lens(lens: LensId) -> Run:
-    """Looks through another lens, and puts its site in focus."""
+    """Looks through another lens, or the next one of the same key, and puts its site in focus."""
 
     def run(state: ViewState, model: ViewModel) -> ViewState:
-        site = LENSES[lens].site
-        return replace(state, lens=lens, site=site if site in model.sites else state.site)
+        if is_error_lens(lens) and model.attribution is None:
+            return say(state, model.needs_model)
+        found = lens_after(lens, state.lens)
+        site = LENSES[found].site
+        return replace(state, lens=found, site=site if site in model.sites else state.site)
 
     return run
 
