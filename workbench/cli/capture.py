@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from workbench.cli.talk import stages
@@ -58,7 +60,7 @@ def rollout(
     out: str,
     prompts: str | None,
     force: str | None,
-    leg: str,
+    leg: Literal["decode", "prefill"],
     max_tokens: int,
     temperature: float,
     seed: int,
@@ -139,7 +141,7 @@ def trainer(
     attn: str | None,
     experts: str | None,
     batch: int,
-    layout: str,
+    layout: Literal["padded", "packed"],
     device: str,
     *,
     logits: bool,
