@@ -169,8 +169,8 @@ def biases(findings: list[Finding]) -> list[str]:
             mean = sum(leaning) / len(leaning)
             named, way = module.name.replace("_", " "), "smaller" if mean < 0 else "larger"
             text = (
-                f"{side.upper()}'s {named} is {way} than the exact result by {abs(mean):.2f} units of "
-                f"rounding on average, in {len(leaning)} of {len(mine)} layers: within budget, and "
+                f"{side.upper()}'s {named} is {way} than the exact result by {abs(mean):.2f} units "
+                f"of rounding on average, in {len(leaning)} of {len(mine)} layers: within budget, and "
                 "not what rounding to nearest leaves"
             )
             cuts = round(-mean / _MEAN_CUT)
