@@ -170,8 +170,8 @@ def biases(findings: list[Finding]) -> list[str]:
             named, way = module.name.replace("_", " "), "smaller" if mean < 0 else "larger"
             text = (
                 f"{side.upper()}'s {named} is {way} than the exact result by {abs(mean):.2f} units "
-                f"of rounding on average, in {len(leaning)} of {len(mine)} layers: within budget, and "
-                "not what rounding to nearest leaves"
+                f"of rounding on average, in {len(leaning)} of {len(mine)} layers: within budget, "
+                "and not what rounding to nearest leaves"
             )
             cuts = round(-mean / _MEAN_CUT)
             if mean < 0 and cuts >= 1 and abs(-mean - cuts * _MEAN_CUT) < 0.25:
