@@ -224,7 +224,7 @@ def run_case(subject: Subject, fault: Fault, trainer: Path, scratch: Path) -> Re
         fault=fault,
         expected=expected,
         found=found,
-        above=_is_above(fault, finding, subject, rows),
+        above=_is_above(fault, finding, _dtype(a, fault), rows),
         rows=rows,
         kl=comparison.summary["kl"]["exact_mean"],
         proof=proof["state"],
@@ -244,7 +244,17 @@ def _expected(subject: Subject, fault: Fault) -> str:
     return name_of((fault.layer, module))
 
 
-def _is_above(fault: Fault, finding: dict[str, Any], subject: Subject, rows: int) -> bool:
+def _site(fault: Fault) -> str:
+    name = fault.info.site
+    return name if fault.layer is None else f"layers.{fault.layer}.{name}"
+
+
+def _dtype(directory: Path, fault: Fault) -> str:
+    """Type of the tensor that the fault changes, which need not be that of the weights."""
+    return workbench.open_capture(directory).manifest.sites[_site(fault)].dtype
+
+
+def _is_above(fault: Fault, finding: dict[str, Any], dtype: str, rows: int) -> bool:
     """Whether the fault is larger than its module's rounding budget, at some row.
 
     For one expert, its share of a row is at most the whole row, so no more is asked for than what
@@ -254,11 +264,11 @@ def _is_above(fault: Fault, finding: dict[str, Any], subject: Subject, rows: int
         return rows > 0 and fault.size != "2u"
     if fault.kind == "one_expert":
         return float(finding["max"] or 0.0) > float(finding["derived_budget"])
-    return relative_size(fault.size, subject.dtype) > float(finding["derived_budget"])
+    return relative_size(fault.size, dtype) > float(finding["derived_budget"])
 
 
 def _changed_rows(a: Path, b: Path, fault: Fault) -> int:
-    site = fault.info.site if fault.layer is None else f"layers.{fault.layer}.{fault.info.site}"
+    site = _site(fault)
     sides: list[np.ndarray] = []
     for directory in (a, b):
         found = workbench.open_capture(directory)
