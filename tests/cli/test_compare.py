@@ -90,7 +90,8 @@ def test_the_report_fits_its_page_and_says_direction_coverage_and_next_step(
     toy = Toy(num_layers=2)
     compared(make_pair(tmp_path, toy=toy), tmp_path / "out")
     report = capsys.readouterr().out
-    assert max(map(len, report.splitlines())) <= 100
+    *page, command = report.splitlines()
+    assert max(map(len, page)) <= 100
     for words in (
         "A rollout",
         "B trainer",
@@ -98,7 +99,7 @@ def test_the_report_fits_its_page_and_says_direction_coverage_and_next_step(
         "36 of 36 (100.0%) compared",
     ):
         assert words in report
-    assert f"kldive tui {tmp_path / 'out'}"[:60] in report
+    assert command.endswith(f"kldive tui {tmp_path / 'out'}")
 
 
 def test_a_tolerance_profile_with_a_typing_mistake_names_the_nearest(

@@ -19,8 +19,9 @@ def command(directory: str, at: str | None) -> int:
         from workbench.comparison.result import open_comparison
         from workbench.report.text import show
 
+        comparison = open_comparison(directory)
         click.echo("kldive tui: not a terminal, so here is the report instead", err=True)
-        click.echo(show(open_comparison(directory)))
+        click.echo(show(comparison))
         return 0
     from tui.run import run_tui
 

@@ -72,7 +72,10 @@ def report(comparison: Comparison, width: int = 100) -> RenderableType:
         parts += [Text(), *experimented]
     if comparison.num_rows:
         parts += [Text(), *_around(ViewModel(comparison), summary, width)]
-    parts += [Text(), Text(f"step through it:  kldive tui {comparison.directory}", style="bold")]
+    # A command must not be broken over lines, however long its path.
+    command = Text(f"step through it:  kldive tui {comparison.directory}", "bold", no_wrap=True)
+    command.overflow = "ignore"
+    parts += [Text(), command]
     return Group(*parts)
 
 
