@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -78,3 +78,22 @@ def test_work_arrays_give_the_same_distance(data: st.DataObject, dtype: np.dtype
     x, y = data.draw(arrays(np.float64, (2, 3, 4), elements=finite_floats(dtype))).astype(dtype)
     expected = ulp_distance(x, y).max(axis=1)
     assert Workspace().max_ulp(x, y).tolist() == expected.tolist()
+
+
+@given(st.data(), st.sampled_from(FLOAT_DTYPES[:3]))
+def test_one_subtraction_is_enough_for_numbers_less_than_two_apart(
+    data: st.DataObject, dtype: np.dtype
+) -> None:
+    near = st.floats(-1e3, 1e3, width=16)
+    x = data.draw(arrays(np.float64, (3, 4), elements=near))
+    gap = data.draw(arrays(np.float64, (3, 4), elements=st.floats(-1.99, 1.99)))
+    x, y = x.astype(dtype), (x + gap).astype(dtype)
+    assume((abs(x.astype(np.float64) - y.astype(np.float64)) < 2).all())
+    found = Workspace().max_ulp(x, y, is_close=True)
+    assert found.tolist() == ulp_distance(x, y).max(axis=1).tolist()
+
+
+def test_just_below_two_apart_and_across_zero_still_fits() -> None:
+    below = np.array([[np.nextafter(np.float32(1), np.float32(0))]], np.float32)
+    found = Workspace().max_ulp(below, -below, is_close=True)
+    assert found.tolist() == ulp_distance(below, -below).max(axis=1).tolist()

@@ -111,12 +111,13 @@ class Accumulator:
             x, y = work.float32("x", x_TD), work.float32("y", y_TD)
             d = np.subtract(x, y, out=work.array("d", x.shape, np.float32))
             dd, xx, yy = np.vecdot(d, d), np.vecdot(x, x), np.vecdot(y, y)
-            self._max_abs[rows] = np.maximum(d.max(axis=1), -d.min(axis=1))
+            max_abs = np.maximum(d.max(axis=1), -d.min(axis=1))
             # A comparison with NaN is false, so NaN and Inf land here too.
             smallest = np.minimum(np.minimum(dd, xx), yy)
             unsafe_T = ~((smallest >= _SMALLEST_SQUARE) & np.isfinite(dd + xx + yy))
         self._dd[rows], self._xx[rows], self._yy[rows] = dd, xx, yy
-        self._max_ulp[rows] = _max_ulp(work, x_TD, y_TD)
+        self._max_abs[rows] = max_abs
+        self._max_ulp[rows] = _max_ulp(work, x_TD, y_TD, is_close=bool(max_abs.max() < 2))
         # Squares vanish before differences do, and NaN is never equal to itself: all are in here.
         if unsafe_T.any():
             same_T = np.zeros(len(rows), np.bool_)
@@ -191,9 +192,12 @@ def _may_hold_nonfinite(values_TD: np.ndarray) -> np.ndarray:
     return nonfinite_counts(values_TD) > 0
 
 
-def _max_ulp(work: Workspace, x_TD: np.ndarray, y_TD: np.ndarray) -> np.ndarray:
+def _max_ulp(work: Workspace, x_TD: np.ndarray, y_TD: np.ndarray, *, is_close: bool) -> np.ndarray:
     if x_TD.dtype != y_TD.dtype:
         dtype = DTYPE_BY_NAME[coarser(x_TD.dtype.name, y_TD.dtype.name)]
         with np.errstate(all="ignore"):
             x_TD, y_TD = x_TD.astype(dtype), y_TD.astype(dtype)
-    return work.max_ulp(np.ascontiguousarray(x_TD), np.ascontiguousarray(y_TD))
+        # Rounding to the coarser type may have moved them further apart.
+        is_close = False
+    x_TD, y_TD = np.ascontiguousarray(x_TD), np.ascontiguousarray(y_TD)
+    return work.max_ulp(x_TD, y_TD, is_close=is_close)

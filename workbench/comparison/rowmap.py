@@ -35,11 +35,19 @@ class Block(NamedTuple):
 
 
 class _Pairs(NamedTuple):
+    """Rows of one chunk of A with their places on both sides, in the chunk's order.
+
+    `breaks_b` are the rows that B does not hold right behind the row before, ascending: between two
+    of them B's rows are one slice of one chunk. `breaks_a` likewise.
+    """
+
     chunk_a: int
     rows: np.ndarray
     offset_a: np.ndarray
     chunk_b: np.ndarray
     offset_b: np.ndarray
+    breaks_a: np.ndarray
+    breaks_b: np.ndarray
 
 
 class RowMap:
@@ -63,15 +71,11 @@ class RowMap:
         self.a, self.b = a, b
         self._pairs: list[_Pairs] = []
         rows = np.flatnonzero((offset_a >= 0) & (offset_b >= 0))
-        self.num_pairs = len(rows)
         order = rows[np.lexsort((offset_a[rows], chunk_a[rows]))]
         starts = np.flatnonzero(np.diff(chunk_a[order], prepend=-1))
         for part in np.split(order, starts[1:]):
             if len(part):
-                place = int(chunk_a[part[0]])
-                self._pairs.append(
-                    _Pairs(place, part, offset_a[part], chunk_b[part], offset_b[part])
-                )
+                self._pairs.append(_paired(part, chunk_a, offset_a, chunk_b, offset_b))
 
     def blocks(
         self, sites: Sequence[str], *, block_elements: int = BLOCK_ELEMENTS
@@ -86,75 +90,103 @@ class RowMap:
             width = max(map_a.width for map_a in maps_a)
             step = max(1, block_elements // max(1, width))
             for start in range(0, len(pairs.rows), step):
-                part = slice(start, start + step)
-                block = self._block(pairs, part, maps_a, b_chunks, sites)
+                part = slice(start, min(start + step, len(pairs.rows)))
+                block = _slices(pairs, part, maps_a, b_chunks, sites) or _gathered(
+                    pairs, part, maps_a, b_chunks, sites
+                )
                 if block is not None:
                     yield block
 
-    def _block(
-        self,
-        pairs: _Pairs,
-        part: slice,
-        maps_a: list[_SiteRows],
-        b_chunks: _Maps,
-        sites: Sequence[str],
-    ) -> Block | None:
-        rows, offset_a = pairs.rows[part], pairs.offset_a[part]
-        chunk_b, offset_b = pairs.chunk_b[part], pairs.offset_b[part]
-        runs = _runs(chunk_b)
-        there = _there(maps_a, offset_a, b_chunks, sites, runs, offset_b)
-        if there is not None:
-            if not there.any():
-                return None
-            rows, offset_a, chunk_b, offset_b = (
-                values[there] for values in (rows, offset_a, chunk_b, offset_b)
-            )
-            runs = _runs(chunk_b)
-        side_a = [m.take(offset_a, f"gathered a {i}") for i, m in enumerate(maps_a)]
-        side_b = []
-        for index, site in enumerate(sites):
-            parts = [
-                b_chunks.must(place, site).take(offset_b[run], f"gathered b {index} {number}")
-                for number, (place, run) in enumerate(runs)
-            ]
-            side_b.append(_joined(parts, runs))
-        return Block(rows, side_a, side_b)
 
-
-def _there(
-    maps_a: list[_SiteRows],
+def _paired(
+    part: np.ndarray,
+    chunk_a: np.ndarray,
     offset_a: np.ndarray,
-    b_chunks: _Maps,
-    sites: Sequence[str],
-    runs: list[tuple[int, np.ndarray | slice]],
+    chunk_b: np.ndarray,
     offset_b: np.ndarray,
-) -> np.ndarray | None:
-    """Rows that every site of both sides has; None when all of them do."""
-    maps_b = [(run, b_chunks.get(place, site)) for place, run in runs for site in sites]
-    whole = all(m.is_whole for m in maps_a) and all(m is not None and m.is_whole for _, m in maps_b)
-    if whole:
+) -> _Pairs:
+    on_a, on_b, places_b = offset_a[part], offset_b[part], chunk_b[part]
+    follows_b = (np.diff(on_b) == 1) & (np.diff(places_b) == 0)
+    return _Pairs(
+        chunk_a=int(chunk_a[part[0]]),
+        rows=part,
+        offset_a=on_a,
+        chunk_b=places_b,
+        offset_b=on_b,
+        breaks_a=np.flatnonzero(np.diff(on_a) != 1) + 1,
+        breaks_b=np.flatnonzero(~follows_b) + 1,
+    )
+
+
+def _slices(
+    pairs: _Pairs, part: slice, maps_a: list[_SiteRows], b_chunks: _Maps, sites: Sequence[str]
+) -> Block | None:
+    """The block as views, where both sides hold its rows one behind the other; else None."""
+    if _is_broken(pairs.breaks_a, part) or _is_broken(pairs.breaks_b, part):
         return None
-    there = np.ones(len(offset_a), np.bool_)
+    place = int(pairs.chunk_b[part.start])
+    maps_b = [found for site in sites if (found := b_chunks.get(place, site)) is not None]
+    if len(maps_b) < len(sites) or not all(m.is_whole for m in (*maps_a, *maps_b)):
+        return None
+    count = part.stop - part.start
+    first_a, first_b = int(pairs.offset_a[part.start]), int(pairs.offset_b[part.start])
+    return Block(
+        pairs.rows[part],
+        [m.slice(first_a, count) for m in maps_a],
+        [m.slice(first_b, count) for m in maps_b],
+    )
+
+
+def _is_broken(breaks: np.ndarray, part: slice) -> bool:
+    """Whether a row of the part, but its first, does not follow the row before."""
+    inside = breaks.searchsorted((part.start + 1, part.stop))
+    return bool(inside[0] != inside[1])
+
+
+def _gathered(
+    pairs: _Pairs, part: slice, maps_a: list[_SiteRows], b_chunks: _Maps, sites: Sequence[str]
+) -> Block | None:
+    """The block as copies of its rows; None where no row has every site on both sides."""
+    rows, offset_a = pairs.rows[part], pairs.offset_a[part]
+    chunk_b, offset_b = pairs.chunk_b[part], pairs.offset_b[part]
+    there = np.ones(len(rows), np.bool_)
     for map_a in maps_a:
         there &= map_a.has(offset_a)
-    for run, map_b in maps_b:
-        there[run] &= map_b.has(offset_b[run]) if map_b is not None else False
-    return there
+    for place in np.unique(chunk_b):
+        run = chunk_b == place
+        for site in sites:
+            map_b = b_chunks.get(int(place), site)
+            there[run] &= map_b.has(offset_b[run]) if map_b is not None else False
+    if not there.any():
+        return None
+    if not there.all():
+        rows, offset_a = rows[there], offset_a[there]
+        chunk_b, offset_b = chunk_b[there], offset_b[there]
+    return Block(
+        rows,
+        [m.take(offset_a, f"gathered a {i}") for i, m in enumerate(maps_a)],
+        [
+            _gather(b_chunks, site, chunk_b, offset_b, f"gathered b {i}")
+            for i, site in enumerate(sites)
+        ],
+    )
 
 
-def _runs(chunk_T: np.ndarray) -> list[tuple[int, np.ndarray | slice]]:
-    """Chunks that occur, each with the places where it does."""
-    if len(chunk_T) and (chunk_T == chunk_T[0]).all():
-        return [(int(chunk_T[0]), slice(None))]
-    return [(int(place), np.flatnonzero(chunk_T == place)) for place in np.unique(chunk_T)]
-
-
-def _joined(parts: list[np.ndarray], runs: list[tuple[int, np.ndarray | slice]]) -> np.ndarray:
-    if len(parts) == 1:
-        return parts[0]
-    whole = np.empty((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
-    for part, (_, run) in zip(parts, runs, strict=True):
+def _gather(
+    b_chunks: _Maps, site: str, chunk_b: np.ndarray, offset_b: np.ndarray, name: str
+) -> np.ndarray:
+    places = np.unique(chunk_b)
+    if len(places) == 1:
+        return b_chunks.must(int(places[0]), site).take(offset_b, name)
+    whole: np.ndarray | None = None
+    for place in places:
+        run = np.flatnonzero(chunk_b == place)
+        part = b_chunks.must(int(place), site).take(offset_b[run], name + " of a chunk")
+        if whole is None:
+            # The type by its scalar class: a key of the work arrays that costs nothing to hash.
+            whole = workspace().array(name, (len(chunk_b), part.shape[1]), part.dtype.type)
         whole[run] = part
+    assert whole is not None
     return whole
 
 
@@ -177,14 +209,15 @@ class _SiteRows:
             return np.ones(len(offset_T), np.bool_)
         return np.isin(offset_T, self._cover)
 
+    def slice(self, first: int, count: int) -> np.ndarray:
+        """A view of consecutive rows, where it has every row."""
+        view: np.ndarray = self._array_TD[first : first + count]
+        return view
+
     def take(self, offset_T: np.ndarray, name: str) -> np.ndarray:
-        """Rows at `offset_T`: a view where they follow each other, else scratch memory `name`."""
+        """Rows at `offset_T`, all of which it has, copied into scratch memory `name`."""
         if self._cover is not None:
             offset_T = np.searchsorted(self._cover, offset_T)
-        first, count = int(offset_T[0]), len(offset_T)
-        if int(offset_T[-1]) - first == count - 1 and bool((np.diff(offset_T) == 1).all()):
-            view: np.ndarray = self._array_TD[first : first + count]
-            return view
         if self.width == 0:
             return self._array_TD[: len(offset_T)]
         return workspace().take(name, self._array_TD, offset_T)

@@ -74,15 +74,27 @@ class Workspace:
         np.copyto(wide_TD, values_TD)
         return wide_TD
 
-    def max_ulp(self, x_TD: np.ndarray, y_TD: np.ndarray) -> np.ndarray:
+    def max_ulp(self, x_TD: np.ndarray, y_TD: np.ndarray, *, is_close: bool = False) -> np.ndarray:
         """`ulp.ulp_distance`, its largest per row, for two contiguous arrays of one float type.
 
         Uses the memory of "x", "y" and "d", so that a block needs no more room in the caches.
+
+        Args:
+            x_TD: One side.
+            y_TD: The other.
+            is_close: Whether no two elements differ by 2 or more. 2.0 lies in the middle of the
+                positive numbers, so elements that far apart are needed for a distance that the
+                signed type cannot hold; without them one subtraction is enough.
         """
         width = x_TD.dtype.itemsize
         a_TD = self._ordered_bits("x", x_TD)
         b_TD = self._ordered_bits("y", y_TD)
         high_TD = self.array("d", x_TD.shape, SIGNED[width])
+        if is_close:
+            np.subtract(a_TD, b_TD, out=high_TD)
+            least_T = high_TD.min(axis=1).astype(np.int64)
+            distance_T: np.ndarray = np.maximum(high_TD.max(axis=1), -least_T)
+            return distance_T
         np.maximum(a_TD, b_TD, out=high_TD)
         np.minimum(a_TD, b_TD, out=a_TD)
         np.subtract(high_TD, a_TD, out=high_TD)
