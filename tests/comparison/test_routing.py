@@ -106,6 +106,19 @@ def test_router_kl_by_hand() -> None:
     assert compare_scores(f32([1, 2]), f32([101, 102]), 1).kl[0] <= 1e-15
 
 
+@pytest.mark.parametrize("size", [1e-7, 1e-4, 0.05, 0.2, 3.0])
+def test_router_kl_agrees_with_its_definition_at_every_size(size: float) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((50, 16)).astype(np.float32)
+    b = (a + size * rng.standard_normal((50, 16))).astype(np.float32)
+    exact = np.longdouble
+    p, q = (np.exp(v.astype(exact)) for v in (a, b))
+    p, q = p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
+    expected = (p * np.log(p / q)).sum(axis=1).astype(np.float64)
+    # Float32 weights and the series cost 1e-6; what extended precision cancels, 1e-18.
+    np.testing.assert_allclose(compare_scores(a, b, 2).kl, expected, rtol=2e-6, atol=1e-18)
+
+
 def flip(
     a: list[float], b: list[float], ids_a: list[int], ids_b: list[int], facts: RouterFacts = FACTS
 ) -> flips.Judgement:

@@ -19,6 +19,9 @@ import numpy as np
 from workbench.store.dtypes import to_float32, unit_roundoff
 
 Scoring = Literal["softmax", "sigmoid"]
+_SERIES_REACH: Final = 0.1
+"""The first term left out, e^6/720, is then below 3e-7 of the result."""
+
 _SOFTMAX_ULPS: Final = 8.0
 """Roundings of 2**-24 between a score and the float32 probability that selection looks at."""
 
@@ -161,9 +164,29 @@ def log_softmax(scores_TE: np.ndarray) -> np.ndarray:
 
 
 def _softmax_kl(a_TE: np.ndarray, b_TE: np.ndarray) -> np.ndarray:
+    """KL between softmax distributions, float64.
+
+    With e = z_A - z_B less its mean under p_A, KL = log(sum p_A exp(-e)), and the linear term of
+    the
+    exponential vanishes: a short series keeps the digits of a small KL, and costs a fifth.
+    """
     with np.errstate(all="ignore"):
-        log_a_TE, log_b_TE = log_softmax(a_TE), log_softmax(b_TE)
-        kl_T: np.ndarray = np.vecdot(np.exp(log_a_TE), log_a_TE - log_b_TE)
+        weights_TE = np.exp(a_TE - a_TE.max(axis=1, keepdims=True)).astype(np.float64)
+        total_T = weights_TE.sum(axis=1)
+        e_TE = a_TE.astype(np.float64)
+        e_TE -= b_TE
+        e_TE -= (np.vecdot(weights_TE, e_TE) / total_T)[:, None]
+        near_T = np.maximum(e_TE.max(axis=1), -e_TE.min(axis=1)) <= _SERIES_REACH
+        series_TE = e_TE * (-1 / 120)
+        for coefficient in (1 / 24, -1 / 6, 1 / 2):
+            series_TE += coefficient
+            series_TE *= e_TE
+        series_TE *= e_TE
+        kl_T: np.ndarray = np.log1p(np.vecdot(weights_TE, series_TE) / total_T)
+        far_T = ~near_T
+        if far_T.any():
+            log_a_TE, log_b_TE = log_softmax(a_TE[far_T]), log_softmax(b_TE[far_T])
+            kl_T[far_T] = np.vecdot(np.exp(log_a_TE), log_a_TE - log_b_TE)
     # KL is at least 0; rounding of equal distributions may end a hair below.
     np.maximum(kl_T, 0.0, out=kl_T)
     return kl_T
