@@ -33,7 +33,7 @@ def sample() -> list[tuple[str, Kind]]:
             else (FAMILIES[place % 4], FAMILIES[(place + 1 + place // 4) % 4])
         )
     ]
-    return sorted(set(chosen), key=lambda case: FAMILIES.index(case[0]))
+    return sorted(set(chosen), key=lambda case: (FAMILIES.index(case[0]), case[1]))
 
 
 @cache
