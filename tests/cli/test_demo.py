@@ -77,16 +77,18 @@ def test_a_trainer_with_scaled_experts_is_placed_against_the_recorded_rollout(
     from transformers import AutoModelForCausalLM
 
     from workbench.capture.trainer import capture_trainer
-    from workbench.faults import Fault, inject
 
     sample = bundled_sample()
     rollout = sample.recorded / "rollout"
     model = AutoModelForCausalLM.from_pretrained(sample.model, local_files_only=True)
-    with inject(model, Fault(kind="routed_experts", layer=2, size=0.02)):
-        capture_trainer(model, tmp_path / "trainer", like=rollout, logits=True)
+    experts = model.model.layers[2].mlp.experts
+    experts.register_forward_hook(lambda _module, _args, output: output * 1.02)
+    capture_trainer(model, tmp_path / "trainer", like=rollout, logits=True)
     summary = compare(rollout, tmp_path / "trainer", out=tmp_path / "out").summary
     assert summary["status"] == "diverged"
     assert (summary["jump"]["layer"], summary["jump"]["site"]) == (2, "routed_out")
+    # 1 / 1.02, less the half percent by which this engine's products truncate.
+    assert 0.97 < summary["jump"]["gain"] < 0.985
 
 
 def test_the_demo_does_not_write_over_something_else(

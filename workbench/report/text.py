@@ -58,7 +58,7 @@ def show(comparison: Comparison, *, width: int = 100, color: bool = False) -> st
         highlight=False,
         legacy_windows=False,
     )
-    console.print(report(comparison, width))
+    console.print(report(comparison, width), crop=False)
     return "\n".join(line.rstrip() for line in page.getvalue().rstrip().splitlines())
 
 
