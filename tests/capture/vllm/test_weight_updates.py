@@ -1,8 +1,8 @@
 """Fingerprints follow the weights when a live engine loads others.
 
-They come last of those that share the engine, as their file's name sorts: on CPU the engine computes
-other tokens after a reload of the very same weights, although their fingerprint is as before (linear
-weights live on in a prepacked copy).
+They come last of those that share the engine, as their file's name sorts: on CPU the engine
+computes other tokens after a reload of the very same weights, although their fingerprint is as
+before (linear weights live on in a prepacked copy).
 """
 
 from __future__ import annotations
