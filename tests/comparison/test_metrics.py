@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.strategies import FLOAT_DTYPES
-from workbench.comparison.metrics import Accumulator, RowMetrics, measure
+from workbench.comparison.exact import RowMetrics
+from workbench.comparison.metrics import Accumulator, measure
 
 BF16 = ml_dtypes.bfloat16
 

@@ -15,8 +15,20 @@ from workbench.store.dtypes import DTYPE_BY_NAME, coarser
 _LARGEST_ULP: Final = np.uint64(2**32 - 1)
 
 
-class ExactMetrics(NamedTuple):
-    """As `metrics.RowMetrics`, field by field."""
+class RowMetrics(NamedTuple):
+    """Metrics per row, each of shape (T,).
+
+    Attributes:
+        max_abs: Largest |x - y|, float32.
+        rel_l2: ‖x - y‖ / ‖y‖, float32.
+        cosine: Float32; NaN where no element is finite on both sides.
+        scale: Best-fit scalar sum(xy) / sum(yy), float32: x is about scale * y. 1 where bits agree.
+        bit_equal: Every stored bit agrees; across types, every value.
+        nonfinite_a: NaN and Inf in x, uint32.
+        nonfinite_b: NaN and Inf in y, uint32.
+        max_ulp: Largest distance in units of the coarser type's last place, uint32, saturating.
+        l2: ‖x - y‖, float32.
+    """
 
     max_abs: np.ndarray
     rel_l2: np.ndarray
@@ -29,7 +41,7 @@ class ExactMetrics(NamedTuple):
     l2: np.ndarray
 
 
-def measure_exactly(x_TD: np.ndarray, y_TD: np.ndarray) -> ExactMetrics:
+def measure_exactly(x_TD: np.ndarray, y_TD: np.ndarray) -> RowMetrics:
     """Metrics of rows of any float types; `bit_equal` is left to the caller and False."""
     # A signalling NaN warns when it is widened, and is as good as any other.
     with np.errstate(invalid="ignore"):
@@ -54,7 +66,7 @@ def measure_exactly(x_TD: np.ndarray, y_TD: np.ndarray) -> ExactMetrics:
     nothing_T = ~finite.any(axis=1)
     cosine_T[nothing_T] = scale_T[nothing_T] = np.nan
     with np.errstate(over="ignore"):
-        return ExactMetrics(
+        return RowMetrics(
             max_abs=max_abs_T.astype(np.float32),
             rel_l2=rel_l2_T.astype(np.float32),
             cosine=cosine_T.astype(np.float32),

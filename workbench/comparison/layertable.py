@@ -32,10 +32,12 @@ class LayerTable:
         try:
             size = path.stat().st_size
             if size != self._layout.size:
-                raise _broken(path, f"{self._layout.size} bytes", f"{size} bytes")
+                raise unreadable_comparison(path, f"{self._layout.size} bytes", f"{size} bytes")
             self._bytes: np.ndarray = np.memmap(path, np.uint8, mode="r")
         except OSError as error:
-            raise _broken(path, "a readable file", error.strerror or str(error)) from error
+            raise unreadable_comparison(
+                path, "a readable file", error.strerror or str(error)
+            ) from error
 
     def __contains__(self, name: str) -> bool:
         return name in self._index
@@ -106,10 +108,13 @@ def columns_from_json(entries: object, where: Path) -> list[Column]:
         ]
         if len(columns) == len(entries):
             return columns
-    raise _broken(where, "a list of [name, kind] as layers.columns", repr(entries)[:80])
+    raise unreadable_comparison(
+        where, "a list of [name, kind] as layers.columns", repr(entries)[:80]
+    )
 
 
-def _broken(path: Path, expected: str, got: str) -> CaptureError:
+def unreadable_comparison(path: Path, expected: str, got: str) -> CaptureError:
+    """The error for a file of a comparison that is not what kldive writes."""
     return CaptureError(
         "cannot read a comparison",
         where=path,

@@ -14,11 +14,11 @@ Axis legend: T row, D element of the row.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from workbench.comparison.exact import measure_exactly, nonfinite_counts
+from workbench.comparison.exact import RowMetrics, measure_exactly, nonfinite_counts
 from workbench.comparison.workspace import Workspace, row_words, workspace
 from workbench.store.dtypes import DTYPE_BY_NAME, coarser, to_float32
 
@@ -28,32 +28,6 @@ two threads, which then meet too often at the interpreter's lock; eight times as
 fast, for the caches."""
 
 _SMALLEST_SQUARE: Final = 1e-30
-
-
-class RowMetrics(NamedTuple):
-    """Metrics per row, each of shape (T,).
-
-    Attributes:
-        max_abs: Largest |x - y|, float32.
-        rel_l2: ‖x - y‖ / ‖y‖, float32.
-        cosine: Float32; NaN where no element is finite on both sides.
-        scale: Best-fit scalar sum(xy) / sum(yy), float32: x is about scale * y. 1 where bits agree.
-        bit_equal: Every stored bit agrees; across types, every value.
-        nonfinite_a: NaN and Inf in x, uint32.
-        nonfinite_b: NaN and Inf in y, uint32.
-        max_ulp: Largest distance in units of the coarser type's last place, uint32, saturating.
-        l2: ‖x - y‖, float32.
-    """
-
-    max_abs: np.ndarray
-    rel_l2: np.ndarray
-    cosine: np.ndarray
-    scale: np.ndarray
-    bit_equal: np.ndarray
-    nonfinite_a: np.ndarray
-    nonfinite_b: np.ndarray
-    max_ulp: np.ndarray
-    l2: np.ndarray
 
 
 class Accumulator:
@@ -134,7 +108,7 @@ class Accumulator:
             self._measure_exactly(rows[unsafe_T], x_TD[unsafe_T], y_TD[unsafe_T])
 
     def _measure_exactly(self, rows: np.ndarray, x_TD: np.ndarray, y_TD: np.ndarray) -> None:
-        self._exact.append((rows, RowMetrics(*measure_exactly(x_TD, y_TD))))
+        self._exact.append((rows, measure_exactly(x_TD, y_TD)))
 
     def finish(self) -> RowMetrics:
         """The metrics of all rows; those never added read as equal."""

@@ -23,7 +23,11 @@ from workbench.comparison import classes, excuses
 from workbench.comparison.arrow import Column, Values
 from workbench.comparison.columns import LOCAL_SITES, ROW_SCHEMA, known_columns
 from workbench.comparison.excuses import Excuses
-from workbench.comparison.layertable import LayerTable, columns_from_json
+from workbench.comparison.layertable import (
+    LayerTable,
+    columns_from_json,
+    unreadable_comparison,
+)
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
 from workbench.names import (
@@ -99,7 +103,7 @@ class Comparison:
         layers = self.summary.get("layers")
         precision = self.summary.get("precision")
         if not isinstance(layers, dict) or not isinstance(precision, dict):
-            raise _broken(where, "layers and precision as objects", "something else")
+            raise unreadable_comparison(where, "layers and precision as objects", "something else")
         self.num_layers: int = _whole_number(layers, "num_layers", where, least=1)
         self.num_rows: int = _whole_number(layers, "num_rows", where, least=0)
         self._columns: list[Column] = columns_from_json(layers.get("columns"), where)
@@ -109,7 +113,9 @@ class Comparison:
         try:
             self._precision = Precision(**precision)
         except TypeError as error:
-            raise _broken(where, "precision as kldive writes it", str(error)) from error
+            raise unreadable_comparison(
+                where, "precision as kldive writes it", str(error)
+            ) from error
 
     @cached_property
     def rows(self) -> pl.DataFrame:
@@ -118,12 +124,14 @@ class Comparison:
         try:
             table = pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise _broken(path, "a Parquet file", str(error).splitlines()[0]) from error
+            raise unreadable_comparison(
+                path, "a Parquet file", str(error).splitlines()[0]
+            ) from error
         for name, dtype in ROW_SCHEMA.items():
             if table.schema.get(name) != dtype:
-                raise _broken(path, f"{name} as {dtype}", str(table.schema.get(name)))
+                raise unreadable_comparison(path, f"{name} as {dtype}", str(table.schema.get(name)))
         if table.height != self.num_rows:
-            raise _broken(path, f"{self.num_rows} rows", str(table.height))
+            raise unreadable_comparison(path, f"{self.num_rows} rows", str(table.height))
         return table
 
     @cached_property
@@ -337,7 +345,7 @@ class Comparison:
 def _whole_number(body: dict[str, Any], name: str, where: Path, *, least: int) -> int:
     value = body.get(name)
     if type(value) is not int or not least <= value < 2**40:
-        raise _broken(where, f"a whole number as layers.{name}", repr(value)[:80])
+        raise unreadable_comparison(where, f"a whole number as layers.{name}", repr(value)[:80])
     return value
 
 
@@ -376,7 +384,9 @@ def open_comparison(directory: str | os.PathLike[str]) -> Comparison:
     where = path / SUMMARY_NAME
     try:
         if where.stat().st_size > MAX_SUMMARY_BYTES:
-            raise _broken(where, f"at most {MAX_SUMMARY_BYTES} bytes", str(where.stat().st_size))
+            raise unreadable_comparison(
+                where, f"at most {MAX_SUMMARY_BYTES} bytes", str(where.stat().st_size)
+            )
         summary = json.loads(where.read_text("utf-8"))
     except FileNotFoundError as error:
         raise CaptureError(
@@ -387,9 +397,9 @@ def open_comparison(directory: str | os.PathLike[str]) -> Comparison:
             do="give the directory that `kldive compare` wrote",
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise _broken(where, "readable JSON", str(error)) from error
+        raise unreadable_comparison(where, "readable JSON", str(error)) from error
     if not isinstance(summary, dict) or summary.get("format") != FORMAT_NAME:
-        raise _broken(where, f'format "{FORMAT_NAME}"', "something else")
+        raise unreadable_comparison(where, f'format "{FORMAT_NAME}"', "something else")
     version = summary.get("version")
     if type(version) is not int or version > FORMAT_VERSION:
         raise CaptureError(
@@ -402,13 +412,3 @@ def open_comparison(directory: str | os.PathLike[str]) -> Comparison:
     comparison = Comparison(path, summary)
     _ = comparison.rows
     return comparison
-
-
-def _broken(path: Path, expected: str, got: str) -> CaptureError:
-    return CaptureError(
-        "cannot read a comparison",
-        where=path,
-        expected=expected,
-        got=got,
-        do="compare the two captures again",
-    )

@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.comparison.arrow import Values
 from workbench.comparison.columns import SITE_METRICS
-from workbench.comparison.metrics import RowMetrics
+from workbench.comparison.exact import RowMetrics
 
 
 @dataclass(frozen=True, slots=True)
