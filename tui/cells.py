@@ -11,7 +11,7 @@ import numpy as np
 from rich.segment import Segment
 
 from tui.styles import CODE, CURSOR, CURSOR_OVER, HALVES
-from workbench.view.palette import GLYPHS
+from workbench.view.palette import GLYPHS, NUM_CODES
 
 UPPER, LOWER = "▀", "▄"
 
@@ -25,8 +25,8 @@ def glyph_line(codes_P: np.ndarray, cell_width: int) -> list[Segment]:
 def half_line(top_P: np.ndarray, bottom_P: np.ndarray) -> list[Segment]:
     """Two layers per line: the upper one in the upper half of each character."""
     line = []
-    for code, length in runs(top_P * np.uint8(8) + bottom_P):
-        top, bottom = divmod(code, 8)
+    for code, length in runs(top_P * np.uint8(NUM_CODES) + bottom_P):
+        top, bottom = divmod(code, NUM_CODES)
         line.append(Segment((" " if top == bottom else UPPER) * length, HALVES[top][bottom]))
     return line
 

@@ -5,8 +5,8 @@ distinct under the common colour deficiencies. Each level also has its own glyph
 the only signal.
 
 Grids hold **codes**, ordered so that the maximum of several cells is what their pooled cell must
-show: 0 is absent (by design there is nothing to compare; drawn apart from equal), 1 to 7 are levels
-0 to 6. Stdlib only.
+show: 0 is hidden by a filter, 1 is absent (by design there is nothing to compare; drawn apart from
+equal), 2 to 8 are levels 0 to 6. Stdlib only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-NUM_CODES: Final = 8
-ABSENT: Final = 0
-EQUAL: Final = 1
+NUM_CODES: Final = 9
+HIDDEN: Final = 0
+ABSENT: Final = 1
+EQUAL: Final = 2
 
 BACKGROUND: Final = "#10131a"
 PANEL: Final = "#171b24"
@@ -82,10 +83,11 @@ def text_on(fill: str) -> str:
 
 def code_of_level(level: int) -> int:
     """The code of a level 0 to 6."""
-    return level + 1
+    return level + EQUAL
 
 
 def _looks() -> tuple[Look, ...]:
+    hidden = Look(fill="#0a0c10", text=MUTED, glyph=" ")
     # What is equal should not draw the eye: it takes the background.
     equal = Look(fill=BACKGROUND, text="#818a99", glyph=LEVEL_GLYPHS[0])
     absent = Look(fill="#262a33", text=MUTED, glyph=ABSENT_GLYPH)
@@ -93,9 +95,9 @@ def _looks() -> tuple[Look, ...]:
         Look(fill=fill, text=text_on(fill), glyph=glyph)
         for fill, glyph in zip(RAMP[1:], LEVEL_GLYPHS[1:], strict=True)
     )
-    return (absent, equal, *rest)
+    return (hidden, absent, equal, *rest)
 
 
 LOOKS: Final = _looks()
-"""The look of codes 0 to 7."""
+"""The look of each code."""
 GLYPHS: Final = tuple(look.glyph for look in LOOKS)
