@@ -54,18 +54,16 @@ class ArraySource:
         self.rows = rows
         self.num_layers, self.num_rows = num_layers, len(rows)
         self._ids, self._logits = ids, logits
-        self._budgets = budgets(
-            Precision(
-                num_layers=num_layers,
-                hidden_size=HIDDEN,
-                top_k=TOP_K,
-                dtype="bfloat16",
-                router_dtype="bfloat16",
-                log_vocab=3.0,
-            )
+        self._precision = Precision(
+            num_layers=num_layers,
+            hidden_size=HIDDEN,
+            top_k=TOP_K,
+            dtype="bfloat16",
+            router_dtype="bfloat16",
+            log_vocab=3.0,
         )
-        self._excuses: excuses.Excuses | None = None
-        self._masks: dict[str, np.ndarray] = {}
+        self._excuses: dict[str, excuses.Excuses] = {}
+        self._masks: dict[tuple[str, str], np.ndarray] = {}
         self.summary: dict[str, Any] = self._summary()
 
     def has_column(self, name: str) -> bool:
@@ -115,23 +113,33 @@ class ArraySource:
             )
         return CellPair(*pairs)
 
-    def budgets(self) -> Budgets:
-        return self._budgets
+    def selects(self, expert: int) -> np.ndarray:
+        ids_a, ids_b = self._ids
+        found_LT: np.ndarray = (ids_a == expert).any(-1) | (ids_b == expert).any(-1)
+        return found_LT & (self.rows["state_a"] == "computed").to_numpy()
 
-    def class_mask(self, klass: DivergenceClass) -> np.ndarray:
-        if klass not in self._masks:
-            self._masks[klass] = classes.class_mask(self, klass, self._budgets, self.excuses())
-        return self._masks[klass]
+    def budgets(self, profile: str | None = None) -> Budgets:
+        return budgets(self._precision, profile or "auto")
 
-    def sites_at(self, klass: DivergenceClass, layer: int, row: int) -> list[str]:
+    def class_mask(self, klass: DivergenceClass, profile: str | None = None) -> np.ndarray:
+        found = self.budgets(profile)
+        key = (klass, found.profile)
+        if key not in self._masks:
+            self._masks[key] = classes.class_mask(self, klass, found, self.excuses(profile))
+        return self._masks[key]
+
+    def sites_at(
+        self, klass: DivergenceClass, layer: int, row: int, profile: str | None = None
+    ) -> list[str]:
         return classes.sites_of_cell(
-            self, klass, self._budgets, self.excuses(), layer=layer, row=row
+            self, klass, self.budgets(profile), self.excuses(profile), layer=layer, row=row
         )
 
-    def excuses(self) -> excuses.Excuses:
-        if self._excuses is None:
-            self._excuses = excuses.excuses(self, self._budgets)
-        return self._excuses
+    def excuses(self, profile: str | None = None) -> excuses.Excuses:
+        found = self.budgets(profile)
+        if found.profile not in self._excuses:
+            self._excuses[found.profile] = excuses.excuses(self, found)
+        return self._excuses[found.profile]
 
     def _summary(self) -> dict[str, Any]:
         first: dict[str, Any] = {}

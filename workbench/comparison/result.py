@@ -28,6 +28,7 @@ from workbench.comparison.layertable import (
     columns_from_json,
     unreadable_comparison,
 )
+from workbench.comparison.selected import selected_by_either
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
 from workbench.names import (
@@ -277,6 +278,14 @@ class Comparison:
             _vector(self.capture("a"), at["chunk_a"], at["offset_a"], name),
             _vector(self.capture("b"), at["chunk_b"], at["offset_b"], name),
         )
+
+    def selects(self, expert: int) -> np.ndarray:
+        """Where either side selected an expert, by logical id, bool (L, T).
+
+        Raises:
+            CaptureError: A capture was moved.
+        """
+        return selected_by_either(self, expert)
 
     def _check_cell(self, layer: int | None, row: int, site: str) -> None:
         if site not in SITE_BY_NAME:

@@ -100,7 +100,7 @@ class Budgets:
     """Budgets of one profile.
 
     Attributes:
-        profile: Resolved: never `auto`.
+        profile: Resolved: never `auto`; with a factor other than 1, as in `bf16*4`.
         reason: Why this profile, in one sentence.
         roundoff: Unit roundoff the budgets stand on; 0.0 for `bitwise`.
         layer: Relative L2 budget of the total error per layer site, shape (L,) each.
@@ -136,15 +136,46 @@ class Budgets:
 def resolve_profile(name: str, dtype: str) -> tuple[str, str]:
     """Profile and the reason for it.
 
+    Args:
+        name: One of `PROFILES`, or a multiple of one, such as `bf16*4`.
+        dtype: The coarser type of both paths, which `auto` goes by.
+
     Raises:
-        UsageError: Unknown profile.
+        UsageError: Unknown profile, or a factor that is not a positive number.
+
+    >>> resolve_profile("bf16*4", "float32")[0], resolve_profile("auto*0.5", "float16")[0]
+    ('bf16*4', 'fp16*0.5')
     """
-    if name not in PROFILES:
-        raise UsageError(f"unknown tolerance profile {name!r}", do=did_you_mean(name, PROFILES))
-    if name != "auto":
-        return name, "chosen by the caller"
+    base, factor = split_profile(name)
+    if base != "auto":
+        return _with_factor(base, factor), "chosen by the caller"
     profile = _DTYPE_PROFILE.get(dtype, "fp32")
-    return profile, f"{dtype or 'an unknown type'} is the coarser type of both paths"
+    reason = f"{dtype or 'an unknown type'} is the coarser type of both paths"
+    return _with_factor(profile, factor), reason
+
+
+def split_profile(name: str) -> tuple[str, float]:
+    """A profile's base and the factor on its budgets.
+
+    Raises:
+        UsageError: Unknown base, or a factor that is not a positive number.
+    """
+    base, times, written = (part.strip() for part in name.partition("*"))
+    if base not in PROFILES:
+        raise UsageError(f"unknown tolerance profile {base!r}", do=did_you_mean(base, PROFILES))
+    try:
+        factor = float(written) if times else 1.0
+    except ValueError:
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise UsageError(
+            f"no factor on a tolerance: {written!r}", expected="a positive number, as in bf16*4"
+        )
+    return base, factor
+
+
+def _with_factor(base: str, factor: float) -> str:
+    return base if factor == 1.0 or base == "bitwise" else f"{base}*{factor:g}"
 
 
 def budgets(precision: Precision, profile: str = "auto") -> Budgets:
@@ -154,13 +185,14 @@ def budgets(precision: Precision, profile: str = "auto") -> Budgets:
         UsageError: Unknown profile.
     """
     resolved, reason = resolve_profile(profile, precision.dtype)
-    u = 0.0 if resolved == "bitwise" else unit_roundoff(_PROFILE_DTYPE[resolved])
-    accumulate = 0.0 if resolved == "bitwise" else U32
+    base, factor = split_profile(resolved)
+    u = 0.0 if base == "bitwise" else unit_roundoff(_PROFILE_DTYPE[base])
+    accumulate = 0.0 if base == "bitwise" else U32
     counts = _cumulated(precision)
 
     def bound(roundings: float, products: float) -> float:
         variance = roundings * u**2 + products * precision.hidden_size * accumulate**2
-        return LAMBDA * RMS_ROUNDING * math.sqrt(2 * variance)
+        return factor * LAMBDA * RMS_ROUNDING * math.sqrt(2 * variance)
 
     layer = {
         site: np.array([bound(*counts[f"{index}.{site}"]) for index in range(precision.num_layers)])

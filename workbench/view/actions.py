@@ -13,8 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from workbench.view import leaps
 from workbench.view import transitions as do
 from workbench.view.lenses import LENSES, Lens, is_error_lens, lens_after
+from workbench.view.stepping import by_sites
 
 Group = Literal["move", "find", "show", "keep", "session"]
 
@@ -153,7 +155,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         title="Next divergence",
         help="The next divergence of the current class, in scan order.",
         group="find",
-        run=do.jump_next,
+        run=leaps.jump_next,
     ),
     Action(
         id="jump.previous",
@@ -161,7 +163,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         title="Previous divergence",
         help="The previous divergence of the current class.",
         group="find",
-        run=do.jump_previous,
+        run=leaps.jump_previous,
     ),
     Action(
         id="jump.first",
@@ -169,7 +171,23 @@ ACTIONS: Final[tuple[Action, ...]] = (
         title="First divergence, then next class",
         help="The first of the class; pressed there, the first of the next class.",
         group="find",
-        run=do.jump_first,
+        run=leaps.jump_first,
+    ),
+    Action(
+        id="history.back",
+        keys=("left_square_bracket",),
+        title="Back",
+        help="Where the last jump, search or go-to started.",
+        group="find",
+        run=leaps.back,
+    ),
+    Action(
+        id="history.forward",
+        keys=("right_square_bracket",),
+        title="Forward",
+        help="Undoes going back.",
+        group="find",
+        run=leaps.forward,
     ),
     Action(
         id="class.choose",
@@ -186,22 +204,36 @@ ACTIONS: Final[tuple[Action, ...]] = (
         group="find",
         run=do.toggle_order,
     ),
+    Action(
+        id="find.show",
+        keys=("slash",),
+        title="Find text",
+        help="Text of the tokens or #id; then n and N step through the hits until escape.",
+        group="find",
+    ),
+    Action(
+        id="goto.show",
+        keys=("colon",),
+        title="Go to",
+        help="An address such as L12 t4096 topk_ids, or a kldive link.",
+        group="find",
+    ),
     *_LENS_ACTIONS,
     Action(
         id="site.next",
         keys=("full_stop",),
         title="Next site",
-        help="The next recorded site within the layer, in execution order.",
+        help="Step to the next site in execution order, from embedding to logprob, in words.",
         group="show",
-        run=do.by_sites(1),
+        run=by_sites(1),
     ),
     Action(
         id="site.previous",
         keys=("comma",),
         title="Previous site",
-        help="The previous recorded site within the layer.",
+        help="Step back towards the embedding.",
         group="show",
-        run=do.by_sites(-1),
+        run=by_sites(-1),
     ),
     Action(
         id="zoom.in",
@@ -228,6 +260,44 @@ ACTIONS: Final[tuple[Action, ...]] = (
         run=do.zoom_to_fit,
     ),
     Action(
+        id="side.cycle",
+        keys=("x",),
+        title="Difference, A, B",
+        help="Colour by A against B, then by A's own numbers, then by B's.",
+        group="show",
+        run=do.cycle_side,
+    ),
+    Action(
+        id="sides.swap",
+        keys=("s",),
+        title="Swap A and B",
+        help="Draw the other side first; differences stay A − B.",
+        group="show",
+        run=do.swap_sides,
+    ),
+    Action(
+        id="filter.show",
+        keys=("F",),
+        title="Filter",
+        help="Show only some layers, tokens, levels or an expert's cells.",
+        group="show",
+    ),
+    Action(
+        id="filter.clear",
+        keys=("backspace",),
+        title="Clear the filter",
+        help="Show every cell again.",
+        group="show",
+        run=do.clear_filter,
+    ),
+    Action(
+        id="tolerance.choose",
+        keys=("t",),
+        title="Tolerance",
+        help="Choose the rounding budgets to judge by, or a multiple of them.",
+        group="show",
+    ),
+    Action(
         id="swaps.show",
         keys=("w",),
         title="Swaps and proof",
@@ -241,6 +311,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="Open or close the inspector.",
         group="show",
         run=do.toggle_inspector,
+    ),
+    Action(
+        id="theme.toggle",
+        keys=("T",),
+        title="Light or dark",
+        help="Switch between dark and light colours.",
+        group="show",
     ),
     Action(
         id="pin.set",
@@ -267,10 +344,39 @@ ACTIONS: Final[tuple[Action, ...]] = (
         run=do.toggle_mark,
     ),
     Action(
+        id="mark.list",
+        keys=("apostrophe",),
+        title="Bookmarks",
+        help="The bookmarks, the pin and the first of each class; choose one to go there.",
+        group="keep",
+    ),
+    Action(
+        id="area.select",
+        keys=("v",),
+        title="Select an area",
+        help="Start a rectangle at the cursor; moving extends it, v keeps it.",
+        group="keep",
+        run=do.toggle_selecting,
+    ),
+    Action(
         id="copy.cell",
         keys=("y",),
         title="Copy this cell as text",
         help="Everything the inspector says about this cell, to the clipboard (OSC 52).",
+        group="keep",
+    ),
+    Action(
+        id="copy.link",
+        keys=("Y",),
+        title="Copy a link",
+        help="A one-line command that opens this view again, to the clipboard.",
+        group="keep",
+    ),
+    Action(
+        id="export.show",
+        keys=("e",),
+        title="Export",
+        help="Selection or report to a file: Parquet, CSV, JSON, SVG or HTML.",
         group="keep",
     ),
     Action(
@@ -291,7 +397,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="back",
         keys=("escape",),
         title="Back",
-        help="One level back: closes a menu or clears a message.",
+        help="One level back: closes a menu, ends a search, drops a selection.",
         group="session",
         run=do.go_back,
     ),
@@ -310,6 +416,14 @@ _KEY_NAMES: Final = {
     "full_stop": ".",
     "comma": ",",
     "question_mark": "?",
+    "slash": "/",
+    "colon": ":",
+    "apostrophe": "'",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "backspace": "⌫",
+    "space": "Space",
+    "enter": "Enter",
     "left": "←",
     "right": "→",
     "up": "↑",

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from workbench.comparison.levels import numeric_levels, router_levels
+from workbench.comparison.tolerance import Budgets
 from workbench.view.local import Attribution, Number, attribution, error_codes
 from workbench.view.palette import ABSENT, EQUAL
 from workbench.view.source import Source
@@ -158,7 +159,9 @@ def lens_of_site(site: str) -> LensId:
     return "logprob" if site in ("logits", "logprobs") else "residual"
 
 
-def lens_codes(source: Source, lens: LensId, found: Attribution | None = None) -> np.ndarray:
+def lens_codes(
+    source: Source, lens: LensId, found: Attribution | None = None, tolerance: str = ""
+) -> np.ndarray:
     """The grid of a lens, uint8 codes (L, T).
 
     Absent is what by design has nothing to compare: a row that a side did not compute (cached, or
@@ -170,15 +173,19 @@ def lens_codes(source: Source, lens: LensId, found: Attribution | None = None) -
         source: The comparison.
         lens: Which lens.
         found: Its attribution, where the caller has it.
+        tolerance: Profile of the budgets; empty: the one that the comparison was made with.
     """
+    budgets = source.budgets(tolerance or None)
     if lens in ("local", "inherited", "total"):
         found = found or attribution(source)
         if found is None:
             return np.full((source.num_layers, source.num_rows), ABSENT, np.uint8)
         return error_codes(source, found, lens)
     if lens == "logprob":
-        return _logprob_codes(source)
-    levels_LT = _router_levels(source) if lens == "router" else _site_levels(source, lens)
+        return _logprob_codes(source, budgets)
+    levels_LT = (
+        _router_levels(source, budgets) if lens == "router" else _site_levels(source, lens, budgets)
+    )
     codes_LT = levels_LT + np.uint8(EQUAL)
     missing_LT = source.missing(_PRESENCE[lens])
     codes_LT[missing_LT & _absent(source, lens)] = ABSENT
@@ -212,7 +219,7 @@ def layer_kinds(source: Source) -> tuple[str, ...]:
     return tuple(str(kind) for kind in kinds)[: source.num_layers]
 
 
-def _router_levels(source: Source) -> np.ndarray:
+def _router_levels(source: Source, budgets: Budgets) -> np.ndarray:
     set_equal_LT = source.column("topk.set_equal").astype(np.bool_, copy=False)
     explained_LT = source.column("topk.explained").astype(np.bool_, copy=False)
     return router_levels(
@@ -220,7 +227,7 @@ def _router_levels(source: Source) -> np.ndarray:
         set_equal=set_equal_LT,
         order_equal=source.column("topk.order_equal").astype(np.bool_, copy=False),
         num_flips=source.column("topk.num_flips"),
-        weights_beyond=_site_levels(source, "gates") > _WITHIN_BUDGET,
+        weights_beyond=_site_levels(source, "gates", budgets) > _WITHIN_BUDGET,
         unexplained=~(set_equal_LT | explained_LT | source.missing("topk.explained")),
     )
 
@@ -228,10 +235,10 @@ def _router_levels(source: Source) -> np.ndarray:
 _WITHIN_BUDGET: Final = 1
 
 
-def _site_levels(source: Source, lens: LensId) -> np.ndarray:
+def _site_levels(source: Source, lens: LensId, budgets: Budgets) -> np.ndarray:
     site = LENSES[lens].site
     # Gate weights come out of the router's scores and inherit their budget.
-    budget_L = source.budgets().layer["router_logits" if lens == "gates" else site]
+    budget_L = budgets.layer["router_logits" if lens == "gates" else site]
     bad_LT = (source.column(f"{site}.nonfinite_a") > 0) | (source.column(f"{site}.nonfinite_b") > 0)
     return numeric_levels(
         source.column(f"{site}.rel_l2"),
@@ -241,11 +248,11 @@ def _site_levels(source: Source, lens: LensId) -> np.ndarray:
     )
 
 
-def _logprob_codes(source: Source) -> np.ndarray:
+def _logprob_codes(source: Source, budgets: Budgets) -> np.ndarray:
     a_T, b_T = (source.rows[name].cast(pl.Float32).to_numpy() for name in _LOGPROBS)
     scored_T = np.logical_and(*(source.rows[name].is_not_null().to_numpy() for name in _LOGPROBS))
     with np.errstate(invalid="ignore"):
-        error_T, tolerance_T = np.abs(a_T - b_T), source.budgets().logprob(a_T, b_T)
+        error_T, tolerance_T = np.abs(a_T - b_T), budgets.logprob(a_T, b_T)
     levels_T = numeric_levels(error_T, tolerance_T, equal=a_T == b_T)
     codes_T = levels_T + np.uint8(EQUAL)
     codes_T[~scored_T] = ABSENT

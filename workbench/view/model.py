@@ -1,7 +1,8 @@
 """The view-model: one comparison, one state, and the grids and indexes built from them once.
 
-Renders nothing and knows no widget. Faces read it, and change it only through `act`. Grids and jump
-indexes are built when first asked for and kept; `warm` builds them ahead of time, from any thread.
+Renders nothing and knows no widget. Faces read it, and change it only through `act` and the few
+actions that take an argument. Grids and jump indexes are built when first asked for and kept;
+`warm` builds them ahead of time, from any thread.
 
 Axes: L layer, T row.
 """
@@ -9,28 +10,30 @@ Axes: L layer, T row.
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import RLock
 
 import numpy as np
 
 from workbench.address import Address
 from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES, DivergenceClass
-from workbench.view import geometry
+from workbench.view import geometry, leaps
 from workbench.view.actions import ACTION_BY_ID
 from workbench.view.facts import JumpFacts, cell_facts, comparison_facts, recorded_sites
+from workbench.view.filters import Filter
+from workbench.view.find import Text, token_id_of
 from workbench.view.geometry import Geometry, Viewport
+from workbench.view.grids import Grids, Recent
 from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
-from workbench.view.jumps import JumpIndex, count_between, rows_by_layer
-from workbench.view.lenses import LENSES, is_error_lens, lens_codes, lens_of_site
+from workbench.view.jumps import JumpIndex, count_between
+from workbench.view.lenses import LENSES, is_error_lens, lens_of_site
 from workbench.view.local import attribution, why_absent
 from workbench.view.modules import short_title
-from workbench.view.palette import ABSENT, EQUAL
+from workbench.view.palette import ABSENT, EQUAL, HIDDEN
 from workbench.view.rows import text_width
+from workbench.view.sides import side_about, side_legend
 from workbench.view.source import Source
-from workbench.view.state import Cell, LensId, Order, ViewState
-from workbench.view.tiles import Pyramid
-from workbench.view.transitions import choose_class, go
+from workbench.view.state import Area, Cell, LensId, Order, ViewState
+from workbench.view.transitions import go, say
 
 
 class ViewModel:
@@ -47,23 +50,21 @@ class ViewModel:
         facts: What the comparison is, for titles and status lines.
         attribution: Which modules are wrong and who is; None before `kldive attribute`.
         sites: Short names of the recorded layer sites, in execution order.
+        grids: Codes, masks and jump indexes.
     """
 
     def __init__(self, source: Source, *, at: Address | None = None) -> None:
-        # A background thread warms the caches, and a comparison's own cache is not made for two.
-        self._lock = RLock()
         self.source = source
         self.num_layers = source.num_layers
         self.num_rows = source.num_rows
         self.facts = comparison_facts(source)
         self.attribution = attribution(source)
         self.sites = recorded_sites(source)
-        self._pyramids: dict[LensId, Pyramid] = {}
+        self.grids = Grids(source, self.attribution)
         self._facts_of: tuple[Cell, str] | None = None
         self._facts_here: CellFacts
-        self._worst: dict[LensId, np.ndarray] = {}
-        self._jumps: dict[tuple[DivergenceClass, Order], JumpIndex] = {}
-        self._layer_rows: dict[DivergenceClass, list[np.ndarray]] = {}
+        self._hits: Recent[np.ndarray] = Recent(8)
+        self._searchable: Text | None = None
         self._texts = source.rows["text"]
         self._request_starts = _request_starts(source)
         self.token_width = text_width(self._texts.to_list())
@@ -76,29 +77,61 @@ class ViewModel:
         Raises:
             KeyError: There is no such action, or the face has to carry it out.
         """
-        before = self.state
         run = ACTION_BY_ID[action_id].run
         if run is None:
             raise KeyError(f"{action_id} belongs to the face")
-        self.state = run(replace(before, message=""), self)
-        return before
+        return self._become(run(self._quiet, self))
 
     def choose_class(self, klass: DivergenceClass) -> ViewState:
         """Looks for another class from now on; returns the state before."""
-        before = self.state
-        self.state = choose_class(replace(before, message=""), self, klass)
-        return before
+        return self._become(leaps.choose_class(self._quiet, self, klass))
+
+    def choose_tolerance(self, profile: str) -> ViewState:
+        """Judges by another tolerance profile; returns the state before.
+
+        Raises:
+            UsageError: There is no such profile.
+        """
+        found = self.source.budgets(profile)
+        state = replace(self._quiet, tolerance=found.profile)
+        return self._become(say(state, f"judged by {found.profile}: {found.reason}"))
+
+    def choose_filter(self, wanted: Filter) -> ViewState:
+        """Shows only some cells; returns the state before."""
+        words = f"shown: {wanted}; backspace shows every cell" if wanted else "every cell is shown"
+        return self._become(say(replace(self._quiet, filter=wanted), words))
+
+    def choose_lens(self, lens: LensId) -> ViewState:
+        """Looks through a lens; returns the state before."""
+        return self._become(replace(self._quiet, lens=lens))
+
+    def search(self, query: str) -> ViewState:
+        """Goes to the first hit of a text or `#id`; returns the state before."""
+        return self._become(leaps.search(self._quiet, self, query))
 
     def say(self, message: str) -> ViewState:
         """Shows a line to the person; returns the state before."""
-        before = self.state
-        self.state = replace(before, message=message)
-        return before
+        return self._become(replace(self.state, message=message))
 
-    def move_to(self, cell: Cell) -> ViewState:
-        """Puts the cursor on a cell; returns the state before."""
+    def move_to(self, cell: Cell, site: str | None = None) -> ViewState:
+        """Leaps to a cell, and to a site of it when given; returns the state before."""
+        state = leaps.leap(self._quiet, cell, self)
+        return self._become(replace(state, site=site) if site in self.sites else state)
+
+    def select(self, corner: Cell, opposite: Cell) -> ViewState:
+        """Selects the cells between two corners; returns the state before."""
+        state = replace(go(self._quiet, opposite, self), area=Area(corner, opposite))
+        return self._become(replace(state, selecting=False))
+
+    @property
+    def _quiet(self) -> ViewState:
+        return replace(self.state, message="")
+
+    def _become(self, after: ViewState) -> ViewState:
         before = self.state
-        self.state = go(replace(before, message=""), cell, self)
+        if after.selecting and after.area is not None:
+            after = replace(after, area=Area(after.area.corner, after.cell))
+        self.state = after
         return before
 
     def resize(self, viewport: Viewport, *, opening: bool = False) -> None:
@@ -145,31 +178,37 @@ class ViewModel:
 
     def codes(self, lens: LensId | None = None, step: int = 0) -> np.ndarray:
         """Grid of codes with 2**step rows per column, uint8 (L, ceil(T / 2**step))."""
-        with self._lock:
-            wanted = lens or self.state.lens
-            pyramid = self._pyramids.get(wanted)
-            if pyramid is None:
-                pyramid = self._pyramids[wanted] = Pyramid(
-                    lens_codes(self.source, wanted, self.attribution)
-                )
-            return pyramid.at(step)
+        return self.grids.codes(replace(self.state, lens=lens) if lens else self.state, step)
 
     def jumps(self, klass: DivergenceClass, order: Order) -> JumpIndex:
-        """The index of a class in a scan order."""
-        with self._lock:
-            index = self._jumps.get((klass, order))
-            if index is None:
-                index = self._jumps[klass, order] = JumpIndex(self.source.class_mask(klass), order)
-            return index
+        """The index of a class in a scan order; cells that the filter hides are left out."""
+        return self.grids.jumps(self.state, klass, order)
+
+    def first_rows(self) -> dict[DivergenceClass, int]:
+        """Row of the first shown divergence per class; of classes that were looked at, at least."""
+        if self.state.tolerance == self.facts.tolerance and not self.state.filter:
+            return dict(self.facts.first_rows)
+        ready = [k for k in DEFAULT_CLASS_ORDER if self.grids.has_jumps(self.state, k)]
+        firsts = ((klass, self.jumps(klass, self.state.order).first()) for klass in ready)
+        return {klass: cell.row for klass, cell in firsts if cell is not None}
+
+    def hits(self, query: str) -> np.ndarray:
+        """Rows where a text or `#id` is found, ascending int64."""
+        return self._hits.get(query, lambda: self._find(query))
+
+    def _find(self, query: str) -> np.ndarray:
+        wanted = token_id_of(query)
+        if wanted is not None:
+            same_T = (self.source.rows["token_id"] == wanted).fill_null(value=False).to_numpy()
+            return np.flatnonzero(same_T)
+        if self._searchable is None:
+            texts = self._texts.fill_null("").to_list()
+            self._searchable = Text(texts, self._request_starts)
+        return self._searchable.rows_with(query)
 
     def count_in_layer(self, layer: int, start: int, stop: int) -> int:
         """Divergent rows of the current class at a layer, start <= row < stop."""
-        klass = self.state.klass
-        with self._lock:
-            rows = self._layer_rows.get(klass)
-            if rows is None:
-                rows = self._layer_rows[klass] = rows_by_layer(self.source.class_mask(klass))
-        return count_between(rows[layer], start, stop)
+        return count_between(self.grids.layer_rows(self.state)[layer], start, stop)
 
     def class_counts(self) -> dict[DivergenceClass, int]:
         """Cells of each class."""
@@ -187,7 +226,7 @@ class ViewModel:
         """Everything about a cell, the cursor's when not given."""
         here = cell or self.state.cell
         key = (here, self.state.site)
-        with self._lock:
+        with self.grids.lock:
             if self._facts_of != key:
                 self._facts_here = cell_facts(
                     self.source, here, self.state.site, self.sites, self.attribution
@@ -198,6 +237,10 @@ class ViewModel:
     def meaning(self) -> tuple[int, str]:
         """Code of the cursor's cell under the current lens, and what it means in words."""
         code = int(self.codes()[self.state.layer, self.state.row])
+        if code == HIDDEN:
+            return code, "hidden by the filter; backspace clears it"
+        if self.state.side != "diff":
+            return code, self._side_meaning(code)
         if code == ABSENT and self.state.lens == "logprob":
             return code, "not scored on both sides"
         if code == ABSENT:
@@ -206,6 +249,23 @@ class ViewModel:
         if is_error_lens(self.state.lens):
             return code, f"{meaning}{self._worst_module(code)}"
         return code, f"{meaning}, after an explained flip" if self._excused(code) else meaning
+
+    def _side_meaning(self, code: int) -> str:
+        side = self.state.side.upper()
+        if code == ABSENT:
+            return f"{side} alone has no number here"
+        return f"{side}: {side_legend(self.state.lens)[code - EQUAL]}"
+
+    def legend(self) -> tuple[str, ...]:
+        """What each level means, under the current lens and side."""
+        state = self.state
+        return LENSES[state.lens].legend if state.side == "diff" else side_legend(state.lens)
+
+    def side_sentence(self, state: ViewState) -> str:
+        """What the grid shows of A and B, for the person who just changed it."""
+        if state.side == "diff":
+            return f"A against B: {LENSES[state.lens].title}"
+        return f"{state.side.upper()} alone: {side_about(state.lens)}"
 
     def _absence(self) -> str:
         """Why there is no level at the cursor."""
@@ -240,8 +300,8 @@ class ViewModel:
         state = self.state
         if state.lens not in ("combined", "residual") or code - EQUAL in (0, 1, 6):
             return False
-        with self._lock:
-            excused_LT = self.source.excuses().of(LENSES[state.lens].site)
+        with self.grids.lock:
+            excused_LT = self.source.excuses(state.tolerance or None).of(LENSES[state.lens].site)
         return bool(excused_LT[state.layer, state.row])
 
     def text(self, row: int) -> str:
@@ -266,7 +326,7 @@ class ViewModel:
 
     def lens_and_site_of(self, klass: DivergenceClass, cell: Cell) -> tuple[LensId, str]:
         """The lens that shows a class at a cell, and the first layer site of the class there."""
-        found = self.source.sites_at(klass, cell.layer, cell.row)
+        found = self.source.sites_at(klass, *cell, self.state.tolerance or None)
         if not found:
             return "combined", "mlp_out"
         lens = "local" if klass == "local_error" else lens_of_site(found[0])
@@ -277,16 +337,10 @@ class ViewModel:
         """The largest code of a window."""
         whole = (first_row, stop_row) == (0, self.num_rows)
         if whole:
-            worst_L = self._worst_of_layers(self.state.lens)
+            worst_L = self.grids.worst_by_layer(self.state)
             return int(worst_L[first_layer:stop_layer].max(initial=0))
         window = self.codes()[first_layer:stop_layer, first_row:stop_row]
         return int(window.max(initial=0))
-
-    def _worst_of_layers(self, lens: LensId) -> np.ndarray:
-        worst_L = self._worst.get(lens)
-        if worst_L is None:
-            worst_L = self._worst[lens] = self.codes(lens).max(axis=1, initial=0)
-        return worst_L
 
     def request_index(self, row: int) -> int:
         """Which request a row belongs to, counted from 0."""
@@ -301,10 +355,11 @@ class ViewModel:
         return go(state, Cell(jump.layer, row), self)
 
     def _opening_state(self, at: Address | None) -> ViewState:
-        state = ViewState(tolerance=self.facts.tolerance)
+        # Building the first index needs the tolerance in place.
+        self.state = state = ViewState(tolerance=self.facts.tolerance)
         for klass in DEFAULT_CLASS_ORDER:
             if klass in self.facts.first_rows and len(self.jumps(klass, state.order)):
-                state = choose_class(state, self, klass)
+                state = replace(leaps.choose_class(state, self, klass), past=())
                 break
         if self.facts.jump is not None and state.klass != "local_error":
             state = self._at_jump(state, self.facts.jump)

@@ -70,14 +70,19 @@ class Source(Protocol):
     def cell(self, layer: int, row: int, site: str) -> Pair:
         """Both sides' stored vectors at one cell."""
 
-    def budgets(self) -> Budgets:
-        """Rounding budgets of the profile that the comparison was made with."""
+    def selects(self, expert: int) -> np.ndarray:
+        """Where either side selected an expert, bool, shape (L, T)."""
 
-    def excuses(self) -> Excuses:
+    def budgets(self, profile: str | None = None) -> Budgets:
+        """Rounding budgets of a profile; None: of the one that the comparison was made with."""
+
+    def excuses(self, profile: str | None = None) -> Excuses:
         """What lies downstream of explained flips."""
 
-    def class_mask(self, klass: DivergenceClass) -> np.ndarray:
+    def class_mask(self, klass: DivergenceClass, profile: str | None = None) -> np.ndarray:
         """Which cells belong to a class, bool, shape (L, T)."""
 
-    def sites_at(self, klass: DivergenceClass, layer: int, row: int) -> list[str]:
+    def sites_at(
+        self, klass: DivergenceClass, layer: int, row: int, profile: str | None = None
+    ) -> list[str]:
         """Sites of a cell that belong to a class, in execution order."""

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from workbench.names import DEFAULT_CLASS_ORDER, DivergenceClass
-from workbench.view.classes import CLASS_TITLES
+from workbench.view.filters import NO_FILTER
 from workbench.view.lenses import LENSES, is_error_lens, lens_after
-from workbench.view.state import Cell, LensId, ViewState
+from workbench.view.state import Area, Cell, LensId, Side, ViewState
+from workbench.view.walk import settled
 
 if TYPE_CHECKING:
     from workbench.view.model import ViewModel
@@ -30,7 +30,8 @@ def go(state: ViewState, cell: Cell, model: ViewModel) -> ViewState:
     """Moves the cursor to a cell, kept inside the comparison."""
     layer = min(max(cell.layer, 0), max(model.num_layers - 1, 0))
     row = min(max(cell.row, 0), max(model.num_rows - 1, 0))
-    return replace(state, layer=layer, row=row)
+    site = settled(state.site, layer, model.num_layers)
+    return replace(state, layer=layer, row=row, site=site)
 
 
 def by_columns(count: int) -> Run:
@@ -69,57 +70,6 @@ def to_layer(layer: int) -> Run:
     )
 
 
-def jump_next(state: ViewState, model: ViewModel) -> ViewState:
-    """To the next cell of the class, in scan order."""
-    return _jump(state, model, model.jumps(state.klass, state.order).next(state.cell), "after")
-
-
-def jump_previous(state: ViewState, model: ViewModel) -> ViewState:
-    """To the previous cell of the class, in scan order."""
-    return _jump(state, model, model.jumps(state.klass, state.order).previous(state.cell), "before")
-
-
-def _jump(state: ViewState, model: ViewModel, target: Cell | None, where: str) -> ViewState:
-    if target is None:
-        title = CLASS_TITLES[state.klass]
-        total = len(model.jumps(state.klass, state.order))
-        if not total:
-            return say(state, f"{_none(state.klass, model)}; c chooses another class")
-        return say(state, f"no {title} {where} this cell; f goes to the first of {total:,}")
-    return go(state, target, model)
-
-
-def jump_first(state: ViewState, model: ViewModel) -> ViewState:
-    """To the first cell of the class; from there to the first of the next class that has one."""
-    first = model.jumps(state.klass, state.order).first()
-    if first is not None and first != state.cell:
-        return go(state, first, model)
-    start = DEFAULT_CLASS_ORDER.index(state.klass)
-    for offset in range(1, len(DEFAULT_CLASS_ORDER)):
-        klass = DEFAULT_CLASS_ORDER[(start + offset) % len(DEFAULT_CLASS_ORDER)]
-        if len(model.jumps(klass, state.order)):
-            return choose_class(state, model, klass)
-    return say(state, "no other class has an entry")
-
-
-def choose_class(state: ViewState, model: ViewModel, klass: DivergenceClass) -> ViewState:
-    """Looks for `klass` from now on, through the fitting lens, and goes to its first cell."""
-    first = model.jumps(klass, state.order).first()
-    if first is None:
-        return say(state, _none(klass, model))
-    lens, site = model.lens_and_site_of(klass, first)
-    state = replace(state, klass=klass, lens=lens, site=site)
-    return go(state, first, model)
-
-
-def _none(klass: DivergenceClass, model: ViewModel) -> str:
-    """That a class has no entry, and what it takes to have one."""
-    title = CLASS_TITLES[klass]
-    if klass == "local_error" and model.attribution is None:
-        return f"no {title} known: {model.needs_model}"
-    return f"no {title} in this comparison"
-
-
 def toggle_order(state: ViewState, _model: ViewModel) -> ViewState:
     """Switches between scanning token by token and layer by layer."""
     if state.order == "token":
@@ -128,19 +78,6 @@ def toggle_order(state: ViewState, _model: ViewModel) -> ViewState:
     return say(
         replace(state, order="token"), "n and N now scan token by token, as decoding computes"
     )
-
-
-def by_sites(count: int) -> Run:
-    """Puts another recorded site of the layer in focus."""
-
-    def run(state: ViewState, model: ViewModel) -> ViewState:
-        sites = model.sites
-        if state.site not in sites:
-            return replace(state, site=sites[0]) if sites else state
-        place = min(max(sites.index(state.site) + count, 0), len(sites) - 1)
-        return replace(state, site=sites[place])
-
-    return run
 
 
 def to_lens(lens: LensId) -> Run:
@@ -195,6 +132,39 @@ def toggle_mark(state: ViewState, _model: ViewModel) -> ViewState:
     return replace(state, marks=state.marks ^ {state.cell})
 
 
-def go_back(state: ViewState, _model: ViewModel) -> ViewState:
-    """Clears the message."""
-    return replace(state, message="")
+def cycle_side(state: ViewState, model: ViewModel) -> ViewState:
+    """Difference, then A's own numbers, then B's."""
+    after: dict[Side, Side] = {"diff": "a", "a": "b", "b": "diff"}
+    state = replace(state, side=after[state.side])
+    return say(state, model.side_sentence(state))
+
+
+def swap_sides(state: ViewState, _model: ViewModel) -> ViewState:
+    """Draws the other side first; differences stay A minus B."""
+    first = "A" if state.b_first else "B"
+    return say(
+        replace(state, b_first=not state.b_first), f"{first} is drawn first; differences stay A − B"
+    )
+
+
+def clear_filter(state: ViewState, _model: ViewModel) -> ViewState:
+    """Shows every cell again."""
+    if not state.filter:
+        return say(state, "no filter is set; F sets one")
+    return say(replace(state, filter=NO_FILTER), "every cell is shown again")
+
+
+def toggle_selecting(state: ViewState, _model: ViewModel) -> ViewState:
+    """Starts an area at the cursor, or keeps the one that follows it."""
+    if state.selecting:
+        return replace(state, selecting=False)
+    return replace(state, selecting=True, area=Area(state.cell, state.cell))
+
+
+def go_back(state: ViewState, model: ViewModel) -> ViewState:
+    """One level back: the message, then the search, then the selection."""
+    if model.state.message:
+        return replace(state, message="")
+    if state.find:
+        return replace(state, find="")
+    return replace(state, area=None, selecting=False)
