@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Resize
+from textual.geometry import Size
+from textual.screen import Screen
 from textual.widgets import Static
 
 from tui.commands import ActionProvider
 from tui.footer import Footer
 from tui.grid import Grid
 from tui.help import HelpScreen
+from tui.host import Host
 from tui.inspector import Inspector
 from tui.layout import SMALL, layout_for
 from tui.menu import ClassMenu
@@ -39,32 +42,28 @@ from workbench.view.source import Source
 from workbench.view.state import Cell, ViewState
 
 
-class KldiveApp(App[None]):
-    """The workbench over one comparison.
+class Workbench(Screen[None]):
+    """The main screen, over one view-model.
 
     Args:
-        comparison: An open comparison.
-        at: Where to open; the first divergence when not given.
+        model: What to show.
     """
 
-    TITLE = "kldive"
-    CSS_PATH = "kldive.tcss"
     COMMANDS: ClassVar = {ActionProvider}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(action.keys), f"perform('{action.id}')", action.title, id=action.id)
         for action in ACTIONS
     ]
 
-    def __init__(self, comparison: Source, *, at: Address | None = None) -> None:
+    def __init__(self, model: ViewModel) -> None:
         super().__init__()
-        self.model = ViewModel(comparison, at=at)
-        self.opened = False
+        self.model = model
         self._own: dict[str, Callable[[], object]] = {
             "class.choose": self._choose_class,
             "copy.cell": self._copy_cell,
-            "help.show": lambda: self.push_screen(HelpScreen(LENSES[self.model.state.lens])),
-            "palette.show": self.action_command_palette,
-            "quit": self.exit,
+            "help.show": lambda: self.app.push_screen(HelpScreen(LENSES[self.model.state.lens])),
+            "palette.show": self._show_palette,
+            "quit": self._quit,
             "swaps.show": self._show_swaps,
         }
 
@@ -95,9 +94,16 @@ class KldiveApp(App[None]):
         self.run_worker(self.model.warm, thread=True, exit_on_error=False)
 
     def on_resize(self, event: Resize) -> None:
-        layout = layout_for(event.size.width, event.size.height, self.model.num_layers)
+        self._lay_out(event.size)
+
+    def on_screen_resume(self) -> None:
+        # While another screen was on top, this one was not told of a new size.
+        self._lay_out(self.app.size)
+
+    def _lay_out(self, size: Size) -> None:
+        layout = layout_for(size.width, size.height, self.model.num_layers)
         for name in ("drawer", "compact", "small"):
-            self.screen.set_class(getattr(layout, name), f"-{name}")
+            self.set_class(getattr(layout, name), f"-{name}")
         self.grid.fit_layers = layout.compact
         self.inspector.styles.height = layout.drawer_height if layout.drawer else "1fr"
         self.rail.styles.width = self.rail.narrow_width if layout.compact else FULL_WIDTH
@@ -144,7 +150,7 @@ class KldiveApp(App[None]):
             if klass is not None:
                 self.show(self.model.choose_class(klass))
 
-        self.push_screen(self._class_menu(), chosen)
+        self.app.push_screen(self._class_menu(), chosen)
 
     def _class_menu(self) -> ClassMenu:
         unknown: dict[DivergenceClass, str] = {}
@@ -153,11 +159,55 @@ class KldiveApp(App[None]):
         return ClassMenu(self.model.class_counts(), self.model.state.klass, unknown)
 
     def _show_swaps(self) -> None:
-        self.push_screen(SwapScreen(experiments(self.model.source), self.model.attribute_command))
+        self.app.push_screen(
+            SwapScreen(experiments(self.model.source), self.model.attribute_command)
+        )
+
+    def _show_palette(self) -> None:
+        self.app.action_command_palette()
+
+    def _quit(self) -> None:
+        self.app.exit()
 
     def _copy_cell(self) -> None:
         message = "nothing to copy"
         if self.model.num_rows:
-            self.copy_to_clipboard(cell_text(self.model))
+            self.app.copy_to_clipboard(cell_text(self.model))
             message = "copied; a terminal that does not take OSC 52 ignores it"
         self.show(self.model.say(message))
+
+
+class KldiveApp(Host):
+    """The workbench over a comparison that is open already.
+
+    Args:
+        comparison: An open comparison.
+        at: Where to open; the first divergence when not given.
+    """
+
+    def __init__(self, comparison: Source, *, at: Address | None = None) -> None:
+        self.workbench = Workbench(ViewModel(comparison, at=at))
+        super().__init__(self.workbench)
+
+    @property
+    def model(self) -> ViewModel:
+        """What is shown."""
+        return self.workbench.model
+
+    @property
+    def grid(self) -> Grid:
+        """The grid on the main screen."""
+        return self.workbench.grid
+
+    @property
+    def inspector(self) -> Inspector:
+        """The inspector on the main screen."""
+        return self.workbench.inspector
+
+    def perform(self, action_id: str) -> None:
+        """Carries out an action by id and shows what changed."""
+        self.workbench.perform(action_id)
+
+    def show(self, before: ViewState) -> None:
+        """Draws the model's state, given the one that is on the screen."""
+        self.workbench.show(before)

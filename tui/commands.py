@@ -10,7 +10,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from workbench.view.actions import ACTIONS, Action, key_name
 
 if TYPE_CHECKING:
-    from tui.app import KldiveApp
+    from tui.app import Workbench
 
 
 class ActionProvider(Provider):
@@ -29,7 +29,7 @@ class ActionProvider(Provider):
                 yield Hit(score, title, self._run(action), help=action.help)
 
     def _run(self, action: Action) -> partial[None]:
-        return partial(cast("KldiveApp", self.app).perform, action.id)
+        return partial(cast("Workbench", self.screen).perform, action.id)
 
 
 def _offered() -> list[Action]:
