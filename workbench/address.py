@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from workbench.errors import UsageError, did_you_mean
-from workbench.names import SITE_BY_NAME
+from workbench.names import LOGPROBS, SITE_BY_NAME
 
+_NAMES = (*SITE_BY_NAME, LOGPROBS)
 _PART = re.compile(r"[Ll](?P<layer>\d{1,6})|[Tt](?P<row>\d{1,12})|(?P<site>[a-z_]+)")
 
 
@@ -56,10 +57,8 @@ def parse_address(text: str) -> Address:
     if not found:
         raise _not_an_address(text)
     site = found.get("site")
-    if site is not None and site not in SITE_BY_NAME:
-        raise UsageError(
-            f"unknown site {site!r}", where=text, do=did_you_mean(str(site), SITE_BY_NAME)
-        )
+    if site is not None and site not in _NAMES:
+        raise UsageError(f"unknown site {site!r}", where=text, do=did_you_mean(str(site), _NAMES))
     layer, row = found.get("layer"), found.get("row")
     return Address(
         layer=None if layer is None else int(layer),

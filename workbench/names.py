@@ -93,6 +93,8 @@ SITES: Final[tuple[Site, ...]] = (
 SITE_BY_NAME: Final[dict[str, Site]] = {site.name: site for site in SITES}
 LAYER_SITES: Final[tuple[str, ...]] = tuple(s.name for s in SITES if s.per_layer)
 MODEL_SITES: Final[tuple[str, ...]] = tuple(s.name for s in SITES if not s.per_layer)
+LOGPROBS: Final = "logprobs"
+"""Stands for the row's log-probability where a site is named; it is a column, not a tensor."""
 HIDDEN_LAYER_SITES: Final[tuple[str, ...]] = tuple(
     s.name for s in SITES if s.per_layer and s.axis == "hidden"
 )

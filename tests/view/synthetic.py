@@ -97,7 +97,7 @@ class ArraySource:
             if (name in self.local_names) == local
         }
 
-    def cell(self, layer: int, row: int, site: str) -> CellPair:
+    def cell(self, layer: int | None, row: int, site: str) -> CellPair:
         if self.rows["state_a"][row] != "computed":
             return CellPair(None, None)
         pairs = []

@@ -14,7 +14,14 @@ from typing import Any
 
 from workbench.address import Address
 from workbench.errors import CaptureError
-from workbench.names import DEFAULT_CLASS_ORDER, LAYER_SITES, DivergenceClass
+from workbench.names import (
+    DEFAULT_CLASS_ORDER,
+    LAYER_SITES,
+    LOGPROBS,
+    MODEL_SITES,
+    SITE_BY_NAME,
+    DivergenceClass,
+)
 from workbench.view import inspector
 from workbench.view.inspector import (
     CellFacts,
@@ -155,6 +162,28 @@ def recorded_sites(source: Source) -> tuple[str, ...]:
     )
 
 
+def recorded_model_sites(source: Source) -> tuple[str, ...]:
+    """Sites of the whole model that were compared somewhere, then `logprobs` where it was."""
+    rows = source.rows
+    found = [site for site in MODEL_SITES if f"{site}.rel_l2" in rows.columns]
+    scored = all(rows[name].null_count() < len(rows) for name in ("logprob_a", "logprob_b"))
+    return (*found, LOGPROBS) if scored else tuple(found)
+
+
+def sites_of_layer(source: Source, layer: int, sites: tuple[str, ...]) -> tuple[str, ...]:
+    """Sites with a vector at a layer of the grid: `embed` is in the first, the last ends the model.
+
+    Args:
+        source: The comparison.
+        layer: The layer.
+        sites: The recorded layer sites.
+    """
+    known = [site for site in recorded_model_sites(source) if site in MODEL_SITES]
+    before = [site for site in known if site == "embed" and layer == 0]
+    after = [site for site in known if site != "embed" and layer == source.num_layers - 1]
+    return (*before, *sites, *after)
+
+
 def cell_facts(
     source: Source,
     cell: Cell,
@@ -179,6 +208,8 @@ def cell_facts(
         router, problem = None, error.what
     kinds = layer_kinds(source)
     profile_site = "topk_weights" if site == "topk_ids" else site
+    if profile_site not in LAYER_SITES:
+        profile_site = "output"
     return CellFacts(
         address=str(Address(layer=cell.layer, row=cell.row)),
         layer=cell.layer,
@@ -196,7 +227,10 @@ def cell_facts(
         ),
         router=router,
         problem=problem,
-        sites=tuple(_difference(line, name) for name in sites),
+        sites=tuple(
+            _difference(line if SITE_BY_NAME[name].per_layer else row, name)
+            for name in sites_of_layer(source, cell.layer, sites)
+        ),
         site=site,
         logprob=LogprobFacts(
             a=row["logprob_a"],

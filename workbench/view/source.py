@@ -67,7 +67,7 @@ class Source(Protocol):
     def local(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
         """Every number of `local.arrow` at one cell, None where missing; {} without attribution."""
 
-    def cell(self, layer: int, row: int, site: str) -> Pair:
+    def cell(self, layer: int | None, row: int, site: str) -> Pair:
         """Both sides' stored vectors at one cell."""
 
     def selects(self, expert: int) -> np.ndarray:
