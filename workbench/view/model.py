@@ -34,6 +34,7 @@ from workbench.view.sides import side_about, side_legend
 from workbench.view.source import Source
 from workbench.view.state import Area, Cell, LensId, Order, ViewState
 from workbench.view.transitions import go, say
+from workbench.view.walk import is_site, settled
 
 
 class ViewModel:
@@ -116,7 +117,7 @@ class ViewModel:
     def move_to(self, cell: Cell, site: str | None = None) -> ViewState:
         """Leaps to a cell, and to a site of it when given; returns the state before."""
         state = leaps.leap(self._quiet, cell, self)
-        return self._become(replace(state, site=site) if site in self.sites else state)
+        return self._become(_at_site(state, site, self))
 
     def select(self, corner: Cell, opposite: Cell) -> ViewState:
         """Selects the cells between two corners; returns the state before."""
@@ -331,7 +332,7 @@ class ViewModel:
             return "combined", "mlp_out"
         lens = "local" if klass == "local_error" else lens_of_site(found[0])
         fallback = LENSES[lens].site or "mlp_out"
-        return lens, next((site for site in found if site in self.sites), fallback)
+        return lens, next((site for site in found if is_site(site, self)), fallback)
 
     def worst_code(self, first_layer: int, stop_layer: int, first_row: int, stop_row: int) -> int:
         """The largest code of a window."""
@@ -367,8 +368,15 @@ class ViewModel:
             layer = state.layer if at.layer is None else at.layer
             row = state.row if at.row is None else at.row
             state = go(state, Cell(layer, row), self)
-            state = replace(state, site=at.site) if at.site in self.sites else state
+            state = _at_site(state, at.site, self)
         return state
+
+
+def _at_site(state: ViewState, site: str | None, model: ViewModel) -> ViewState:
+    """The site in focus, where it was recorded and stands in this layer."""
+    if site is None or not is_site(site, model):
+        return state
+    return replace(state, site=settled(site, state.layer, model.num_layers))
 
 
 def _first_measured(source: Source, layer: int, site: str) -> int:
