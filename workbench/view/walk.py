@@ -110,9 +110,9 @@ def stops(model: ViewModel, row: int) -> Iterator[Stop]:
             yield Stop(layer, row, site)
 
 
-def is_site(site: str | None, model: ViewModel) -> bool:
+def is_site(site: str, model: ViewModel) -> bool:
     """Whether a site was recorded and can be put in focus."""
-    return site is not None and (site in model.sites or site in recorded_model_sites(model.source))
+    return site in model.sites or site in recorded_model_sites(model.source)
 
 
 def has_vector(site: str) -> bool:
