@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -66,8 +68,42 @@ class CaptureError(KldiveError):
     """A capture or comparison on disk cannot be read, or cannot be written."""
 
 
+class Token(NamedTuple):
+    """A token of a request."""
+
+    position: int
+    token_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """The first row at which two captures hold other tokens, and the text round it.
+
+    Attributes:
+        request, position: Of the row.
+        num_differing: Rows with another token, of `num_rows` that both sides have.
+        num_same: Rows of this request before it, with the same token on both sides.
+        a, b: Tokens of the request round the row, by position.
+    """
+
+    request: str
+    position: int
+    num_differing: int
+    num_rows: int
+    num_same: int
+    a: tuple[Token, ...]
+    b: tuple[Token, ...]
+
+
 class AlignmentError(KldiveError):
-    """Two captures do not hold the same tokens at the same rows."""
+    """Two captures do not hold the same tokens at the same rows.
+
+    Attributes:
+        mismatch: Where they part, when it is the tokens that differ.
+    """
+
+    mismatch: Mismatch | None = None
 
 
 class RecordingError(KldiveError):

@@ -50,6 +50,20 @@ def test_another_token_is_refused_with_both_texts(refused: Refused) -> None:
     assert str(error.got).startswith("B: token 6 in")
 
 
+def test_a_mismatch_carries_both_texts_for_a_screen(refused: Refused) -> None:
+    tokens_a = {(1, 3): 5, (2, 0): 5}
+    error = refused(replace(ROLLOUT, tokens=tokens_a), replace(TRAINER, tokens={(1, 3): 6}))
+    found = error.mismatch
+    assert found is not None
+    # Requests have 12, 9 and 15 rows; three rows of the second are the same before the first.
+    assert (found.position, found.num_same, found.num_rows) == (3, 3, 36)
+    assert found.num_differing == 2
+    assert [len(found.a), len(found.b)] == [9, 9]
+    assert (found.a[3].token_id, found.b[3].token_id) == (5, 6)
+    assert found.a[3].text == ALPHABET[5]
+    assert found.a[:3] == found.b[:3]
+
+
 def test_the_first_mismatch_is_first_in_as_order(refused: Refused) -> None:
     changed = {(0, 9): 40, (2, 1): 40}
     error = refused(replace(ROLLOUT, order=(2, 1, 0)), replace(TRAINER, tokens=changed))

@@ -348,3 +348,31 @@ def test_progress_names_the_stages(tmp_path: Path) -> None:
     assert stages[0] == "aligning rows"
     assert stages[-1] == "judging"
     assert any(stage.startswith("measuring layer") for stage in stages)
+
+
+class StopError(Exception):
+    """Raised by a caller that has seen enough."""
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_what_a_tick_raises_stops_the_comparison_and_nothing_stays(
+    tmp_path: Path, share: float
+) -> None:
+    pair = make_pair(tmp_path)
+
+    def tick(done: float) -> None:
+        if done >= share:
+            raise StopError
+
+    with pytest.raises(StopError):
+        compare(pair.a, pair.b, out=tmp_path / "comparison", tick=tick)
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+
+
+def test_ticks_rise_and_come_with_every_layer(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path, toy=Toy(num_layers=5))
+    ticks: list[float] = []
+    compare(pair.a, pair.b, out=tmp_path / "comparison", tick=ticks.append)
+    assert len(ticks) == 1 + 5 + 1
+    assert ticks == sorted(ticks)
+    assert 0 < ticks[0] < ticks[-1] < 1

@@ -14,10 +14,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from workbench.errors import AlignmentError
+from workbench.errors import AlignmentError, Mismatch, Token
 from workbench.store import Capture, Manifest
 
 CONTEXT_TOKENS: Final = 20
+SHOWN_TOKENS: Final = 200
+"""Tokens on each side of a mismatch that a screen may scroll through."""
 _KEY: Final = ["request", "position"]
 _SIDE_COLUMNS: Final = ("state", "chunk", "offset", "logprob", "entropy", "rank")
 
@@ -182,23 +184,44 @@ def _check_tokens(a: Capture, b: Capture, rows: pl.DataFrame) -> None:
         return
     first = rows.row(int(differs[0]), named=True)
     request, position = first["request"], first["position"]
-    raise AlignmentError(
+    error = AlignmentError(
         f"the captures hold other tokens: {len(differs)} of {rows.height} rows differ",
         where=f"request {_quoted(request)}, position {position} (the first)",
         expected=f"A: token {first['token_id']} in {window(a.tokens, request, position)}",
         got=f"B: token {first['token_id_b']} in {window(b.tokens, request, position)}",
         do="replay A's token ids on side B: kldive capture trainer MODEL --like ROLLOUT",
     )
+    earlier = (pl.col("request") == request) & (pl.col("position") < position)
+    error.mismatch = Mismatch(
+        request=request,
+        position=position,
+        num_differing=len(differs),
+        num_rows=rows.height,
+        num_same=rows.filter(earlier).height,
+        a=_tokens_near(a.tokens, request, position),
+        b=_tokens_near(b.tokens, request, position),
+    )
+    raise error
+
+
+def _tokens_near(tokens: pl.DataFrame, request: str, position: int) -> tuple[Token, ...]:
+    near = _near(tokens, request, position, SHOWN_TOKENS)
+    return tuple(Token(at, token_id, text or "") for at, token_id, text in near.iter_rows())
+
+
+def _near(tokens: pl.DataFrame, request: str, position: int, count: int) -> pl.DataFrame:
+    """Position, token id and text of a request's rows at most `count` away, by position."""
+    near = tokens.filter(
+        (pl.col("request") == request)
+        & pl.col("position").is_between(position - count, position + count)
+    )
+    return near.sort("position").select("position", "token_id", "text")
 
 
 def window(tokens: pl.DataFrame, request: str, position: int) -> str:
     """The text round a position in quotation marks, the token itself between >> and <<."""
-    near = tokens.filter(
-        (pl.col("request") == request)
-        & pl.col("position").is_between(position - CONTEXT_TOKENS, position + CONTEXT_TOKENS)
-    ).sort("position")
     parts = []
-    for row in near.select("position", "token_id", "text").iter_rows():
+    for row in _near(tokens, request, position, CONTEXT_TOKENS).iter_rows():
         text = _escaped(row[2]) or f"[{row[1]}]"
         parts.append(f">>{text}<<" if row[0] == position else text)
     return f'"{"".join(parts)}"'

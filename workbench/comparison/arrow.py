@@ -15,7 +15,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -210,4 +210,11 @@ class LayerTableWriter:
         self._put(final.size - len(final.tail), final.tail)
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        # A table that was not closed stays what it is: no Arrow file.
         self._file.close()

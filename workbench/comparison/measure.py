@@ -94,8 +94,12 @@ class Measurement:
     def _in_some_layer(self, site: str) -> bool:
         return any(layer_site(i, site) in self._shared for i in range(self.num_layers))
 
-    def run(self, layers_path: Path, progress: Progress) -> Measured:
-        """Measures everything and writes the layer table."""
+    def run(self, layers_path: Path, progress: Progress, tick: Callable[[float], None]) -> Measured:
+        """Measures everything and writes the layer table.
+
+        What `progress` or `tick` raises stops it between two layers. `tick` is told the share that
+        is done.
+        """
         writer = LayerTableWriter(
             layers_path,
             self.layer_columns(),
@@ -103,7 +107,7 @@ class Measurement:
             num_rows=self.num_rows,
         )
         num_flip_layers = np.zeros(self.num_rows, np.uint32)
-        with ThreadPoolExecutor(NUM_THREADS) as pool:
+        with writer, ThreadPoolExecutor(NUM_THREADS) as pool:
             for layer in range(self.num_layers):
                 if layer % max(1, self.num_layers // 4) == 0:
                     progress(f"measuring layer {layer + 1} of {self.num_layers}")
@@ -111,6 +115,7 @@ class Measurement:
                 if "topk.num_flips" in values:
                     num_flip_layers += values["topk.num_flips"].values > 0
                 writer.append(values)
+                tick((layer + 1) / (self.num_layers + 1))
             progress("measuring embeddings, final norm and logits")
             model = {
                 site: found
@@ -118,7 +123,7 @@ class Measurement:
                 if site in self._shared and (found := self._site(site)) is not None
             }
             distributions = self._distributions()
-        writer.close()
+            writer.close()
         return Measured(
             coverage=self._counts.coverage,
             flip_reasons=self._counts.reasons,

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -33,6 +33,7 @@ from workbench.names import split_site
 from workbench.store import Capture, open_capture
 
 Progress = Callable[[str], None]
+Tick = Callable[[float], None]
 CaptureLike = str | os.PathLike[str] | Capture
 
 
@@ -43,6 +44,7 @@ def compare(
     out: str | os.PathLike[str],
     tolerance: str = "auto",
     progress: Progress | None = None,
+    tick: Tick | None = None,
 ) -> Comparison:
     """Aligns captures A (rollout) and B (trainer), measures how they differ, and writes `out`.
 
@@ -55,6 +57,8 @@ def compare(
         out: Directory to write: new, empty, or an earlier comparison, which is then replaced.
         tolerance: Profile: auto, bitwise, fp32, bf16, fp16 or fp8.
         progress: Called with the name of each stage.
+        tick: Called once per layer and more, in the caller's thread, with the share that is done.
+            What it or `progress` raises stops the comparison, and nothing is written.
 
     Raises:
         AlignmentError: The captures do not hold the same tokens of the same model. Nothing is
@@ -62,16 +66,18 @@ def compare(
         CaptureError: A capture cannot be read, or `out` holds something else.
         UsageError: Unknown tolerance profile.
     """
-    say = progress or _silent
+    say, tell = progress or _silent, tick or _silent
     resolve_profile(tolerance, "")
     target = Path(out)
     check_target(target)
     side_a, side_b = _opened(a), _opened(b)
     say("aligning rows")
     alignment = align(side_a, side_b)
+    tell(_ALIGNED)
     with staged(target) as stage:
-        measured, layers = _measured(side_a, side_b, alignment, stage, say)
+        measured, layers = _measured(side_a, side_b, alignment, stage, say, tell)
         say("judging")
+        tell(_MEASURED)
         described = {
             "format": FORMAT_NAME,
             "version": FORMAT_VERSION,
@@ -103,7 +109,12 @@ def compare(
     return open_comparison(target)
 
 
-def _silent(_stage: str) -> None:
+_ALIGNED: Final = 0.05
+_MEASURED: Final = 0.95
+"""Shares of the whole after a stage: judging reads the table that measuring wrote."""
+
+
+def _silent(_told: object) -> None:
     pass
 
 
@@ -112,7 +123,7 @@ def _opened(capture: CaptureLike) -> Capture:
 
 
 def _measured(
-    a: Capture, b: Capture, alignment: Alignment, stage: Path, say: Progress
+    a: Capture, b: Capture, alignment: Alignment, stage: Path, say: Progress, tell: Tick
 ) -> tuple[Measured, dict[str, Any]]:
     rows = alignment.rows
     row_map = RowMap(
@@ -126,7 +137,11 @@ def _measured(
     num_layers = max(1, _num_layers(a), _num_layers(b))
     contracts = relate(a.manifest, b.manifest)
     measurement = Measurement(a, b, rows, row_map, contracts, num_layers=num_layers)
-    measured = measurement.run(stage / LAYERS_NAME, say)
+
+    def tick(done: float) -> None:
+        tell(_ALIGNED + done * (_MEASURED - _ALIGNED))
+
+    measured = measurement.run(stage / LAYERS_NAME, say, tick)
     row_table(rows, measured, a, b).write_parquet(stage / ROWS_NAME, compression="zstd")
     layers = {
         "num_layers": num_layers,
