@@ -122,13 +122,12 @@ def test_a_lens_puts_its_site_in_focus() -> None:
     assert (model.state.lens, model.state.site) == ("combined", "mlp_out")
 
 
-def test_stepping_through_the_sites_of_a_layer_stops_at_its_ends() -> None:
-    model = model_of()
-    seen = [act(model, "site.previous").state.site for _ in range(12)][-1:]
-    assert seen == [model.sites[0]]
+def test_stepping_goes_through_the_sites_of_a_layer_and_on_to_the_next() -> None:
+    model = ViewModel(make_source(), at=parse_address("L1 t7 input"))
     walked = [model.state.site] + [act(model, "site.next").state.site for _ in model.sites[1:]]
     assert tuple(walked) == model.sites
-    assert act(model, "site.next").state.site == model.sites[-1]
+    assert act(model, "site.next").state.cell == Cell(2, 7)
+    assert model.state.site == model.sites[0]
 
 
 def test_zooming_goes_between_text_and_everything() -> None:

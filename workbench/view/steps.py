@@ -111,8 +111,9 @@ def _fitting(title: str, size: str, extra: str, origin: str) -> str:
     local = origin.startswith(_LOCAL)
     forms = [[size, extra, origin], [size, origin] if local or not extra else [size, extra]]
     texts = [title + "; ".join(filter(None, form)) for form in forms]
-    texts += [text.replace("rounding budget", "budget") for text in texts]
-    order = (texts[0], texts[2], texts[1], texts[3])
+    brief = [text.replace("rounding budget", "budget") for text in texts]
+    least = "; ".join(filter(None, (size.partition(",")[0], origin)))
+    order = (texts[0], brief[0], texts[1], brief[1], f"{title}{least}")
     return next((text for text in order if len(text) <= ROOM), order[-1])
 
 
@@ -220,7 +221,7 @@ def _origin(facts: StepFacts) -> str:
 
 
 def _wrong(error: ModuleError) -> str:
-    sides = {"A": "A is wrong", "B": "B is wrong", "AB": "both are wrong"}
+    sides = {"A": "A wrong", "B": "B wrong", "AB": "both wrong"}
     return f"{_LOCAL}: {sides.get(error.outside, 'no arbiter')}"
 
 
