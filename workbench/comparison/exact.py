@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from workbench.comparison.ulp import ulp_distance
-from workbench.store.dtypes import DTYPE_BY_NAME, coarser
+from workbench.store.dtypes import coarser, numpy_dtype
 
 _LARGEST_ULP: Final = np.uint64(2**32 - 1)
 
@@ -96,7 +96,7 @@ def nonfinite_counts(values_TD: np.ndarray) -> np.ndarray:
 def _max_ulp(x_TD: np.ndarray, y_TD: np.ndarray, finite_TD: np.ndarray) -> np.ndarray:
     """Largest distance over elements that are finite on both sides."""
     if x_TD.dtype != y_TD.dtype:
-        dtype = DTYPE_BY_NAME[coarser(x_TD.dtype.name, y_TD.dtype.name)]
+        dtype = numpy_dtype(coarser(x_TD.dtype.name, y_TD.dtype.name))
         with np.errstate(all="ignore"):
             x_TD, y_TD = x_TD.astype(dtype), y_TD.astype(dtype)
     distance_TD = ulp_distance(np.ascontiguousarray(x_TD), np.ascontiguousarray(y_TD))

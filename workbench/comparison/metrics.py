@@ -20,7 +20,7 @@ import numpy as np
 
 from workbench.comparison.exact import RowMetrics, measure_exactly, nonfinite_counts
 from workbench.comparison.workspace import Workspace, row_words, workspace
-from workbench.store.dtypes import DTYPE_BY_NAME, coarser, to_float32
+from workbench.store.dtypes import coarser, numpy_dtype, to_float32
 
 BLOCK_ELEMENTS: Final = 1 << 17
 """Elements per block: with its work arrays 2 MB in bfloat16. Half of it is a quarter slower with
@@ -169,7 +169,7 @@ def _may_hold_nonfinite(values_TD: np.ndarray) -> np.ndarray:
 
 def _max_ulp(work: Workspace, x_TD: np.ndarray, y_TD: np.ndarray, *, is_close: bool) -> np.ndarray:
     if x_TD.dtype != y_TD.dtype:
-        dtype = DTYPE_BY_NAME[coarser(x_TD.dtype.name, y_TD.dtype.name)]
+        dtype = numpy_dtype(coarser(x_TD.dtype.name, y_TD.dtype.name))
         with np.errstate(all="ignore"):
             x_TD, y_TD = x_TD.astype(dtype), y_TD.astype(dtype)
         # Rounding to the coarser type may have moved them further apart.

@@ -25,7 +25,7 @@ import numpy as np
 
 from workbench.comparison.columns import NUMERIC_SITES
 from workbench.errors import UsageError, did_you_mean
-from workbench.store.dtypes import DTYPE_BY_NAME, coarser, unit_roundoff
+from workbench.store.dtypes import DTYPE_NAMES, coarser, unit_roundoff
 
 RMS_ROUNDING: Final = math.sqrt(1 / 3 * (3 / 4) / (2 * math.log(2)))
 LAMBDA: Final = 6.0
@@ -233,5 +233,5 @@ def _cumulated(precision: Precision) -> dict[str, tuple[float, float]]:
 
 def coarsest(dtypes: list[str]) -> str:
     """The type with the largest unit roundoff among known float types, or ""."""
-    known = [d for d in dtypes if d in DTYPE_BY_NAME and unit_roundoff(d) > 0]
+    known = [d for d in dtypes if d in DTYPE_NAMES and unit_roundoff(d) > 0]
     return reduce(coarser, known) if known else ""

@@ -17,15 +17,15 @@ import numpy as np
 from safetensors.numpy import save
 
 from workbench.errors import CaptureError
-from workbench.store.dtypes import SAFETENSORS_TO_NUMPY
+from workbench.store.dtypes import SAFETENSORS_TO_NAME, bits_dtype, numpy_dtype
 
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 
 class ArraySlot(NamedTuple):
-    """Element type, shape, and byte range of one array, from the start of its file."""
+    """Element type by name, shape, and byte range of one array, from the start of its file."""
 
-    dtype: np.dtype
+    dtype: str
     shape: tuple[int, ...]
     start: int
     stop: int
@@ -73,12 +73,12 @@ def _slot(path: Path, name: str, entry: object, *, data_start: int, size: int) -
             pass
         case _:
             raise _broken(path, f"dtype, shape and offsets of {name}", repr(entry)[:80])
-    dtype = SAFETENSORS_TO_NUMPY.get(code)
+    dtype = SAFETENSORS_TO_NAME.get(code)
     if dtype is None:
         raise _broken(path, f"a known element type for {name}", code[:40])
     if not all(type(dim) is int and 0 <= dim < 2**40 for dim in shape):
         raise _broken(path, f"whole numbers as shape of {name}", repr(shape)[:80])
-    num_bytes = dtype.itemsize
+    num_bytes = bits_dtype(dtype).itemsize
     for dim in shape:
         num_bytes *= dim
     if not 0 <= start <= stop or stop - start != num_bytes:
@@ -99,11 +99,23 @@ class ChunkArrays:
         return name in self.slots
 
     def __getitem__(self, name: str) -> np.ndarray:
+        slot = self._slot(name)
+        return self._mapped(slot, numpy_dtype(slot.dtype))
+
+    def bits(self, name: str) -> np.ndarray:
+        """The array as numpy knows it without help: `dtypes.bits_dtype` of its type."""
+        slot = self._slot(name)
+        return self._mapped(slot, bits_dtype(slot.dtype))
+
+    def _slot(self, name: str) -> ArraySlot:
         slot = self.slots.get(name)
         if slot is None:
             raise CaptureError(f"no array {name!r} in this chunk", where=self.path)
+        return slot
+
+    def _mapped(self, slot: ArraySlot, dtype: np.dtype) -> np.ndarray:
         if slot.start == slot.stop:
-            return np.empty(slot.shape, slot.dtype)
+            return np.empty(slot.shape, dtype)
         # One map per access, freed with the array: a map keeps a file descriptor, and a capture may
         # have more chunks than a process may have descriptors.
         base = slot.start - slot.start % mmap.ALLOCATIONGRANULARITY
@@ -114,8 +126,8 @@ class ChunkArrays:
                 )
         except (OSError, ValueError) as error:
             raise _broken(self.path, f"{slot.stop} bytes that can be mapped", str(error)) from error
-        count = (slot.stop - slot.start) // slot.dtype.itemsize
-        flat = np.frombuffer(view, dtype=slot.dtype, count=count, offset=slot.start - base)
+        count = (slot.stop - slot.start) // dtype.itemsize
+        flat = np.frombuffer(view, dtype=dtype, count=count, offset=slot.start - base)
         return flat.reshape(slot.shape)
 
 

@@ -47,6 +47,14 @@ class Chunk:
         """Read-only view, shape (covered rows, *site shape), in the stored element type."""
         return self._arrays[site]
 
+    def bits(self, site: str) -> np.ndarray:
+        """The same where numpy knows the type, else its bits as integers of the same width."""
+        return self._arrays.bits(site)
+
+    def dtype(self, site: str) -> str:
+        """Name of a site's stored element type."""
+        return self._arrays.slots[site].dtype
+
     def covered(self, site: str) -> np.ndarray | None:
         """Offsets that `array(site)` covers, int32 ascending, or None when it covers all rows."""
         name = site + COVERS_SUFFIX
@@ -71,16 +79,16 @@ class Chunk:
             cover = self._arrays.slots.get(name + COVERS_SUFFIX)
             rows = entry.array_rows if cover is None else cover.shape[0]
             expected = (site.dtype, (rows, *site.shape))
-            if (slot.dtype.name, slot.shape) != expected:
+            if (slot.dtype, slot.shape) != expected:
                 raise _mismatch(
                     where,
                     f"{name}: {expected[0]} {list(expected[1])}",
-                    f"{slot.dtype.name} {list(slot.shape)}",
+                    f"{slot.dtype} {list(slot.shape)}",
                 )
 
     def _check_cover(self, where: Path, name: str, array_rows: int) -> None:
         slot = self._arrays.slots[name]
-        if slot.dtype != np.int32 or len(slot.shape) != 1 or name[:-5] not in self._arrays:
+        if slot.dtype != "int32" or len(slot.shape) != 1 or name[:-5] not in self._arrays:
             raise _mismatch(where, f"{name} as a list of int32 beside its array", str(slot[:2]))
         cover = self._arrays[name]
         inside = cover.size == 0 or (cover[0] >= 0 and cover[-1] < array_rows)

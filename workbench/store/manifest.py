@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from workbench import names
 from workbench.errors import CaptureError
 from workbench.names import split_site
-from workbench.store.dtypes import DTYPE_BY_NAME
+from workbench.store.dtypes import DTYPE_NAMES
 
 FORMAT_NAME: Final = "kldive-capture"
 FORMAT_VERSION: Final = 1
@@ -266,7 +266,7 @@ class _Fields:
             except ValueError as error:
                 raise _broken(self.where, "canonical site names", str(error)) from error
             dtype = self.get("dtype", str, "", entry)
-            if dtype not in DTYPE_BY_NAME:
+            if dtype not in DTYPE_NAMES:
                 raise _broken(self.where, f"a known element type for {name}", repr(dtype)[:80])
             shape = self.get("shape", list, [], entry)
             fits = all(type(dim) is int and 0 <= dim < 2**40 for dim in shape)

@@ -18,7 +18,7 @@ import numpy as np
 from workbench.errors import CaptureError, UsageError
 from workbench.names import split_site
 from workbench.store.arrays import encode_arrays
-from workbench.store.dtypes import NUMPY_TO_SAFETENSORS
+from workbench.store.dtypes import is_storable
 from workbench.store.manifest import MANIFEST_NAME, ChunkEntry, Manifest, SiteInfo
 from workbench.store.tokens import Columns, encode_tokens, token_table
 
@@ -144,7 +144,7 @@ def _checked_site(name: str, array: np.ndarray, rows: int, known: SiteInfo | Non
         split_site(name)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if array.dtype not in NUMPY_TO_SAFETENSORS:
+    if not is_storable(array.dtype):
         raise UsageError(f"cannot store {name} as {array.dtype}")
     if array.ndim == 0 or array.shape[0] != rows:
         raise UsageError(
