@@ -7,6 +7,7 @@ is in its widget.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -18,13 +19,13 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from tui.commands import ActionProvider
+from tui.dialogs import DIALOGS
 from tui.footer import Footer
 from tui.grid import Grid
 from tui.help import HelpScreen
 from tui.host import Host
 from tui.inspector import Inspector
 from tui.layout import SMALL, layout_for
-from tui.menu import ClassMenu
 from tui.overview import Overview
 from tui.rail import FULL_WIDTH, Rail
 from tui.ruler import Ruler
@@ -32,9 +33,7 @@ from tui.status import Status
 from tui.strip import TokenStrip
 from tui.swaps import SwapScreen
 from workbench.address import Address
-from workbench.names import DivergenceClass
 from workbench.view.actions import ACTION_BY_ID, ACTIONS
-from workbench.view.cell_text import cell_text
 from workbench.view.experiments import experiments
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
@@ -59,12 +58,14 @@ class Workbench(Screen[None]):
         super().__init__()
         self.model = model
         self._own: dict[str, Callable[[], object]] = {
-            "class.choose": self._choose_class,
-            "copy.cell": self._copy_cell,
-            "help.show": lambda: self.app.push_screen(HelpScreen(LENSES[self.model.state.lens])),
+            **{name: partial(ask, self) for name, ask in DIALOGS.items()},
+            "help.show": lambda: self.app.push_screen(
+                HelpScreen(LENSES[self.model.state.lens], self.model.legend())
+            ),
             "palette.show": self._show_palette,
             "quit": self._quit,
             "swaps.show": self._show_swaps,
+            "theme.toggle": self._toggle_theme,
         }
 
     def compose(self) -> ComposeResult:
@@ -142,21 +143,11 @@ class Workbench(Screen[None]):
     def on_grid_picked(self, event: Grid.Picked) -> None:
         self.show(self.model.move_to(event.cell))
 
+    def on_grid_dragged(self, event: Grid.Dragged) -> None:
+        self.show(self.model.select(event.corner, event.cell))
+
     def on_overview_picked(self, event: Overview.Picked) -> None:
         self.show(self.model.move_to(Cell(self.model.state.layer, event.row)))
-
-    def _choose_class(self) -> None:
-        def chosen(klass: DivergenceClass | None) -> None:
-            if klass is not None:
-                self.show(self.model.choose_class(klass))
-
-        self.app.push_screen(self._class_menu(), chosen)
-
-    def _class_menu(self) -> ClassMenu:
-        unknown: dict[DivergenceClass, str] = {}
-        if self.model.attribution is None:
-            unknown["local_error"] = "needs the model: kldive attribute"
-        return ClassMenu(self.model.class_counts(), self.model.state.klass, unknown)
 
     def _show_swaps(self) -> None:
         self.app.push_screen(
@@ -166,15 +157,14 @@ class Workbench(Screen[None]):
     def _show_palette(self) -> None:
         self.app.action_command_palette()
 
+    def _toggle_theme(self) -> None:
+        if isinstance(self.app, Host):
+            self.app.toggle_light()
+            words = "light" if self.app.light else "dark"
+            self.show(self.model.say(f"{words} colours; T switches back"))
+
     def _quit(self) -> None:
         self.app.exit()
-
-    def _copy_cell(self) -> None:
-        message = "nothing to copy"
-        if self.model.num_rows:
-            self.app.copy_to_clipboard(cell_text(self.model))
-            message = "copied; a terminal that does not take OSC 52 ignores it"
-        self.show(self.model.say(message))
 
 
 class KldiveApp(Host):

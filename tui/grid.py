@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from rich.segment import Segment
-from textual.events import Click
+from textual.events import MouseDown, MouseEvent, MouseMove, MouseUp
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from tui import cells
 from tui.headings import heading_line
-from tui.styles import BASE
+from tui.styles import BASE, SELECTED
 from workbench.view.geometry import Geometry, Viewport
 from workbench.view.model import ViewModel
 from workbench.view.palette import EQUAL
@@ -39,6 +39,14 @@ class Grid(ScrollView, can_focus=False):
             super().__init__()
             self.cell = cell
 
+    class Dragged(Message):
+        """Someone drags over an area: from a corner to the cell under the pointer."""
+
+        def __init__(self, corner: Cell, cell: Cell) -> None:
+            super().__init__()
+            self.corner = corner
+            self.cell = cell
+
     class Moved(Message):
         """The window on the grid moved or changed its layout."""
 
@@ -49,6 +57,7 @@ class Grid(ScrollView, can_focus=False):
         self.lines_drawn = 0
         self.fit_layers = False
         self._opened = False
+        self._pressed: Cell | None = None
 
     def on_resize(self) -> None:
         self.relayout(opening=not self._opened)
@@ -77,7 +86,7 @@ class Grid(ScrollView, can_focus=False):
             self.relayout()
             return
         scrolled = self.reveal()
-        if scrolled or before.lens != after.lens:
+        if scrolled or _everywhere(before) != _everywhere(after):
             self.refresh()
             return
         for cell in {before.cell, after.cell, *(before.marks ^ after.marks)}:
@@ -148,7 +157,23 @@ class Grid(ScrollView, can_focus=False):
             segments = cells.half_line(codes_QP[0], bottom)
         for column, segment in self._overlays(line, codes_QP, first, count):
             segments = _replace(segments, (column - first) * layout.cell_width, segment)
-        return segments
+        return self._underlined(segments, (start, stop), first, count)
+
+    def _underlined(
+        self, segments: list[Segment], layers: tuple[int, int], first: int, count: int
+    ) -> list[Segment]:
+        """The line's cells, those of the selected area underlined."""
+        layout, area = self.layout_now, self.model.state.area
+        if area is None or area.layers[0] >= layers[1] or area.layers[1] <= layers[0]:
+            return segments
+        low, high = (layout.column_of(row) for row in (area.rows[0], area.rows[1] - 1))
+        low, high = max(low - first, 0), min(high + 1 - first, count)
+        if low >= high:
+            return segments
+        strip = Strip(segments)
+        width = layout.cell_width
+        parts = strip.divide([low * width, high * width, strip.cell_length])
+        return [*parts[0], *parts[1].apply_style(SELECTED), *(parts[2] if len(parts) > 2 else ())]
 
     def _overlays(
         self, line: int, codes_QP: np.ndarray, first: int, count: int
@@ -187,11 +212,28 @@ class Grid(ScrollView, can_focus=False):
         super().watch_scroll_x(old_value, new_value)
         self.post_message(self.Moved())
 
-    def on_click(self, event: Click) -> None:
+    def on_mouse_down(self, event: MouseDown) -> None:
+        self._pressed = self._cell_under(event) if event.button == 1 else None
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        cell = self._cell_under(event)
+        if self._pressed is not None and event.button == 1 and cell not in (None, self._pressed):
+            assert cell is not None
+            self.post_message(self.Dragged(self._pressed, cell))
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        pressed, self._pressed = self._pressed, None
+        if pressed is not None and self._cell_under(event) == pressed:
+            self.post_message(self.Picked(pressed))
+
+    def _cell_under(self, event: MouseEvent) -> Cell | None:
         x, y = self.scroll_offset
-        cell = self.layout_now.cell_at(event.y + y, event.x + x)
-        if cell is not None:
-            self.post_message(self.Picked(cell))
+        return self.layout_now.cell_at(event.y + y, event.x + x)
+
+
+def _everywhere(state: ViewState) -> tuple[object, ...]:
+    """What every cell's drawing depends on."""
+    return (state.lens, state.side, state.tolerance, state.filter, state.area, state.find)
 
 
 def _revealed(start: int, stop: int, offset: int, size: int, total: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 
-from tui.styles import CURSOR, HEADING, HEADING_ODD, MUTED
+from tui.styles import CURSOR, HEADING, HEADING_ODD, HIT, MUTED
 from workbench.view.geometry import Geometry
 from workbench.view.model import ViewModel
 from workbench.view.rows import heading_cell
@@ -28,6 +28,8 @@ def heading_line(model: ViewModel, layout: Geometry, first: int, count: int) -> 
 def _heading_style(model: ViewModel, row: int) -> Style:
     if row == model.state.row:
         return CURSOR
+    if model.is_hit(row):
+        return HIT
     return HEADING_ODD if model.request_index(row) % 2 else HEADING
 
 

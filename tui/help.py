@@ -39,13 +39,14 @@ class HelpScreen(ModalScreen[None]):
         Binding("pageup", "page_up", "Page up", show=False),
     ]
 
-    def __init__(self, lens: Lens) -> None:
+    def __init__(self, lens: Lens, legend: tuple[str, ...]) -> None:
         super().__init__()
         self.lens = lens
+        self.legend = legend
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(help_text(self.lens))
+            yield Static(help_text(self.lens, self.legend))
 
     def action_down(self) -> None:
         self.query_one("#help").scroll_relative(y=1, animate=False)
@@ -60,10 +61,10 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#help").scroll_page_up(animate=False)
 
 
-def help_text(lens: Lens) -> Group:
+def help_text(lens: Lens, legend: tuple[str, ...]) -> Group:
     """The page."""
     parts: list[RenderableType] = [Text("Esc closes this page; j and k scroll it", style="italic")]
-    parts += _part(f"Levels of lens {lens.key}, {lens.title}", _levels(lens))
+    parts += _part(f"Levels of lens {lens.key}, {lens.title}", _levels(lens, legend))
     for group, title in GROUP_TITLES.items():
         parts += _part(title, _keys(group))
     parts += _part("Classes of divergence", _classes())
@@ -83,8 +84,8 @@ def _part(title: str, rows: Iterable[tuple[Text, str]]) -> list[RenderableType]:
     return [Text(), Text(title, _TITLE), table]
 
 
-def _levels(lens: Lens) -> Iterable[tuple[Text, str]]:
-    for level, meaning in enumerate(lens.legend):
+def _levels(lens: Lens, legend: tuple[str, ...]) -> Iterable[tuple[Text, str]]:
+    for level, meaning in enumerate(legend):
         code = code_of_level(level)
         yield Text.assemble((f" {LOOKS[code].glyph} ", CODE[code]), f" {level}"), meaning
     reason = "nothing to compare: a side did not compute this row, or there is no router"

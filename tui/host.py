@@ -6,9 +6,11 @@ here may import them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import App
+from textual.filter import LineFilter
 from textual.screen import Screen
 
 
@@ -26,6 +28,7 @@ class Host(App[None]):
     def __init__(self, first: Screen[None]) -> None:
         super().__init__()
         self._first = first
+        self.light = False
 
     def get_default_screen(self) -> Screen[None]:
         return self._first
@@ -34,3 +37,17 @@ class Host(App[None]):
         """Only where there are commands: not before the comparison is open."""
         if self.screen.COMMANDS:
             super().action_command_palette()
+
+    def toggle_light(self) -> None:
+        """Switches between dark and light ground."""
+        self.light = not self.light
+        self.theme = "textual-light" if self.light else "textual-dark"
+        self.refresh(layout=True)
+        self.screen.refresh(layout=True)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        if not self.light or self.no_color:
+            return super().get_line_filters()
+        from tui.light import LightGround
+
+        return [LightGround(), *super().get_line_filters()]

@@ -35,7 +35,10 @@ class Inspector(Lines):
         inner = width - 1
         facts, (code, meaning) = self.model.cell_facts(), self.model.meaning()
         head = sections.header(facts, code, meaning, inner)
-        rest = [*self._folded(inner), sections.logprob(facts, inner)]
+        rest = [
+            *self._folded(inner),
+            sections.logprob(facts, inner, b_first=self.model.state.b_first),
+        ]
         rest.append(sections.profile(facts, inner))
         fixed = len(head) + sum(map(len, rest))
         most = LEAST_EXPERTS + len(facts.router.experts if facts.router else ())
@@ -44,7 +47,9 @@ class Inspector(Lines):
         # Low panels lose the gaps first, then sites far from the one in focus.
         gaps = 4 if height >= fixed + most + len(table) + 4 else 0
         budget = min(most, height - fixed - least)
-        experts = sections.experts(facts, inner, max(LEAST_EXPERTS, budget))
+        experts = sections.experts(
+            facts, inner, max(LEAST_EXPERTS, budget), b_first=self.model.state.b_first
+        )
         room = height - fixed - len(experts) - gaps
         if len(table) > room:
             table = table[:room] if self._by_module else _round_focus(table, self.model, room)
@@ -52,7 +57,7 @@ class Inspector(Lines):
         parts = (head, table, experts, *rest) if self._by_module else (head, experts, table, *rest)
         lines = [line for part in parts for line in (*part, *blank)]
         lines = lines[: len(lines) - len(blank)]
-        legend = sections.legend(LENSES[self.model.state.lens])
+        legend = sections.legend(LENSES[self.model.state.lens], self.model.legend())
         spare = height - len(lines) - len(legend)
         lines += [*([BLANK] * spare), *legend] if spare > 0 else [BLANK] * (height - len(lines))
         return [[Segment("│", RULE), *line] for line in lines]
@@ -64,13 +69,19 @@ class Inspector(Lines):
         right = width - left - 1
         body = height - 1
         head = sections.header(facts, code, meaning, left)
-        rest = [*sections.logprob(facts, right), *sections.profile(facts, right)]
+        b_first = self.model.state.b_first
+        rest = [
+            *sections.logprob(facts, right, b_first=b_first),
+            *sections.profile(facts, right),
+        ]
         room = body - len(rest)
         if self._by_module:
             first = [*head, *self._table(left, body - len(head))]
-            second = sections.experts(facts, right, room) if right >= FULL_TABLE else []
+            second = (
+                sections.experts(facts, right, room, b_first=b_first) if right >= FULL_TABLE else []
+            )
         else:
-            first = [*head, *sections.experts(facts, left, body - len(head))]
+            first = [*head, *sections.experts(facts, left, body - len(head), b_first=b_first)]
             rest = [*(line for part in self._folded(right) for line in part), *rest]
             second = self._table(right, room)
             room = body - len(rest)

@@ -1,9 +1,9 @@
-"""The menu of classes, with the number of cells of each."""
+"""A menu over the screen: lines to choose from, one of them current."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,54 +12,55 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from workbench.names import DEFAULT_CLASS_ORDER, DivergenceClass
-from workbench.view.classes import CLASS_HELP, CLASS_TITLES
-from workbench.view.numbers import count
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A line of a menu.
+
+    Attributes:
+        id: What choosing it gives.
+        text: The line.
+        enabled: Whether it can be chosen.
+    """
+
+    id: str
+    text: str
+    enabled: bool = True
 
 
-class ClassMenu(ModalScreen[DivergenceClass | None]):
-    """Asks what counts as a divergence; gives the class, or None when left.
+class Menu(ModalScreen[str | None]):
+    """Asks for one of some entries; gives its id, or None when left.
 
     Args:
-        counts: Cells of each class.
-        current: The class that is looked for now.
-        unknown: Classes that cannot be counted yet, and why.
+        title: What is asked.
+        entries: The lines.
+        current: Id of the entry that holds now; it is marked and highlighted.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,c", "dismiss(None)", "Close"),
+        Binding("escape,q", "dismiss(None)", "Close"),
         Binding("j", "cursor_down", "Down", show=False),
         Binding("k", "cursor_up", "Up", show=False),
     ]
 
-    def __init__(
-        self,
-        counts: dict[DivergenceClass, int],
-        current: DivergenceClass,
-        unknown: Mapping[DivergenceClass, str] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, title: str, entries: Sequence[Entry], current: str | None = None) -> None:
         super().__init__()
-        self.counts = counts
+        self.title_text = title
+        self.entries = entries
         self.current = current
-        self.unknown = unknown
 
     def compose(self) -> ComposeResult:
-        options = [
-            Option(self._prompt(klass), id=klass, disabled=not self.counts[klass])
-            for klass in DEFAULT_CLASS_ORDER
-        ]
-        menu = OptionList(*options, id="classes", markup=False)
-        menu.border_title = "what counts as a divergence"
+        options = [Option(self._line(e), id=e.id, disabled=not e.enabled) for e in self.entries]
+        menu = OptionList(*options, id="menu", markup=False)
+        menu.border_title = self.title_text
         menu.border_subtitle = "enter chooses · esc leaves"
-        menu.highlighted = DEFAULT_CLASS_ORDER.index(self.current)
+        ids = [entry.id for entry in self.entries]
+        if self.current in ids:
+            menu.highlighted = ids.index(self.current)
         yield menu
 
-    def _prompt(self, klass: DivergenceClass) -> str:
-        mark = "▶" if klass == self.current else " "
-        number = count(self.counts[klass]) if self.counts[klass] else "none"
-        number = "–" if klass in self.unknown else number
-        about = self.unknown.get(klass, CLASS_HELP[klass])
-        return f"{mark} {CLASS_TITLES[klass]:<17}{number:>9}  {about}"
+    def _line(self, entry: Entry) -> str:
+        return f"{'▶' if entry.id == self.current else ' '} {entry.text}"
 
     def action_cursor_down(self) -> None:
         self.query_one(OptionList).action_cursor_down()
@@ -68,5 +69,4 @@ class ClassMenu(ModalScreen[DivergenceClass | None]):
         self.query_one(OptionList).action_cursor_up()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        chosen = next((k for k in DEFAULT_CLASS_ORDER if k == event.option.id), None)
-        self.dismiss(chosen)
+        self.dismiss(event.option.id)

@@ -57,7 +57,8 @@ class Overview(Lines):
         return cells.half_line(np.repeat(top_P, per_column), np.repeat(bottom_P, per_column))
 
     def _halves(self, band: int) -> np.ndarray:
-        key = (self.model.state.lens, band)
+        state = self.model.state
+        key = (state.lens, state.side, state.tolerance, state.filter, band)
         if self._pooled is None or self._pooled[0] != key:
             pooled_LP = pool_to_width(self.model.codes(), band)
             middle = -(-len(pooled_LP) // 2)
@@ -76,7 +77,7 @@ class Overview(Lines):
         text[low : high + 1] = ["─"] * (high + 1 - low)
         text[low], text[high] = "└", "┘" if high > low else "└"
         state = self.model.state
-        places = [(row, "▼") for row in self.model.facts.first_rows.values()]
+        places = [(row, "▼") for row in self.model.first_rows().values()]
         places += [(cell.row, "+") for cell in state.marks]
         places += [(state.pin.row, "◆")] if state.pin else []
         for row, mark in places:

@@ -46,7 +46,7 @@ class Rail(Widget, can_focus=False):
     def show(self, before: ViewState) -> None:
         """Draws the model's state, given the one that is on the screen."""
         after = self.model.state
-        if (before.lens, before.klass, before.zoom) != (after.lens, after.klass, after.zoom):
+        if _everywhere(before) != _everywhere(after):
             self.refresh()
             return
         for cell in {before.cell, after.cell}:
@@ -97,6 +97,11 @@ class Rail(Widget, can_focus=False):
         count = compact_count(divergent) if divergent else ""
         segments.append(Segment(f"{count:>4}", style))
         return segments
+
+
+def _everywhere(state: ViewState) -> tuple[object, ...]:
+    """What every label depends on."""
+    return (state.lens, state.side, state.klass, state.zoom, state.tolerance, state.filter)
 
 
 def _label(start: int, stop: int) -> str:

@@ -41,7 +41,7 @@ def header(facts: CellFacts, code: int, meaning: str, width: int) -> list[Line]:
     ]
 
 
-def experts(facts: CellFacts, width: int, height: int) -> list[Line]:
+def experts(facts: CellFacts, width: int, height: int, *, b_first: bool = False) -> list[Line]:
     """Both sides' experts by id, the gap below the last selected, the verdict on a flip."""
     router = facts.router
     if router is None:
@@ -51,8 +51,7 @@ def experts(facts: CellFacts, width: int, height: int) -> list[Line]:
     heading = [
         [
             Segment(" expert ", MUTED),
-            Segment(f"{'A rollout':<17} ", SIDE_A),
-            Segment("B trainer", SIDE_B),
+            *_in_order("A rollout", "B trainer", 18, b_first=b_first),
         ],
         [Segment("   id   #   gate   logit   #   gate   logit", MUTED)],
     ]
@@ -60,14 +59,13 @@ def experts(facts: CellFacts, width: int, height: int) -> list[Line]:
     if height < len(router.experts) + 5:
         heading, verdict = heading[:1], verdict[:1]
     rows, left_out = _chosen(router.experts, max(1, height - len(heading) - len(verdict) - 1))
-    lines = [*heading, *(_expert(row) for row in rows)]
+    lines = [*heading, *(_expert(row, b_first=b_first) for row in rows)]
     if left_out:
         lines.append([Segment(f"   … {left_out} more on both sides", MUTED)])
     lines.append(
         [
             Segment(" gap   ", MUTED),
-            Segment(f"{_gap(router.margin_a):<19}", SIDE_A),
-            Segment(_gap(router.margin_b), SIDE_B),
+            *_in_order(_gap(router.margin_a), _gap(router.margin_b), 19, b_first=b_first),
         ]
     )
     return [*lines, *verdict]
@@ -102,15 +100,29 @@ def _chosen(experts: tuple[ExpertRow, ...], room: int) -> tuple[list[ExpertRow],
     return shown, len(experts) - len(shown)
 
 
-def _expert(row: ExpertRow) -> Line:
+def _in_order(text_a: str, text_b: str, width: int, *, b_first: bool) -> Line:
+    """What both sides say, in the order in which they are drawn; the first fills its column."""
+    sides = [(text_a, SIDE_A), (text_b, SIDE_B)]
+    (first, style), (second, other) = reversed(sides) if b_first else sides
+    return [Segment(first.ljust(width), style), Segment(second, other)]
+
+
+def _expert(row: ExpertRow, *, b_first: bool) -> Line:
     style = BASE if row.on == "both" else BOLD
     mark = {"both": Segment("   ", BASE), "A": Segment(" A ", SIDE_A), "B": Segment(" B ", SIDE_B)}
+    side_a = _side(row.rank_a, row.gate_a, row.logit_a)
+    side_b = _side(row.rank_b, row.gate_b, row.logit_b)
+    sides = [
+        Segment(side_a, SIDE_A if row.rank_a else MUTED),
+        Segment(side_b, SIDE_B if row.rank_b else MUTED),
+    ]
+    first, second = reversed(sides) if b_first else sides
     return [
         mark[row.on],
         Segment(f"{row.expert:<4}", style),
-        Segment(_side(row.rank_a, row.gate_a, row.logit_a), SIDE_A if row.rank_a else MUTED),
+        first,
         Segment("  ", BASE),
-        Segment(_side(row.rank_b, row.gate_b, row.logit_b), SIDE_B if row.rank_b else MUTED),
+        second,
     ]
 
 
@@ -170,7 +182,7 @@ def _cosine(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{math.floor(value * 1e5) / 1e5:.5f}"
 
 
-def logprob(facts: CellFacts, width: int) -> list[Line]:
+def logprob(facts: CellFacts, width: int, *, b_first: bool = False) -> list[Line]:
     """Log-probability of the row's own token on both sides."""
     found = facts.logprob
     if found.a is None and found.b is None:
@@ -181,8 +193,9 @@ def logprob(facts: CellFacts, width: int) -> list[Line]:
     return [
         [
             Segment(" logp  ", MUTED),
-            Segment(f"A {fixed(found.a)}{rank_a}".ljust(19), SIDE_A),
-            Segment(f"B {fixed(found.b)}{rank_b}", SIDE_B),
+            *_in_order(
+                f"A {fixed(found.a)}{rank_a}", f"B {fixed(found.b)}{rank_b}", 19, b_first=b_first
+            ),
         ],
         [
             Segment(" dlogp ", MUTED),
@@ -212,10 +225,10 @@ def profile(facts: CellFacts, width: int) -> list[Line]:
     ]
 
 
-def legend(lens: Lens) -> list[Line]:
+def legend(lens: Lens, meanings: tuple[str, ...]) -> list[Line]:
     """What each level means."""
     lines = [[Segment(f" levels of lens {lens.key}, {lens.title}", MUTED)]]
-    for level, meaning in enumerate(lens.legend):
+    for level, meaning in enumerate(meanings):
         code = code_of_level(level)
         lines.append(
             [

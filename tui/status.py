@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
@@ -13,7 +14,8 @@ from workbench.view.headline import Headline, Tone, headline, verdict_line
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
-from workbench.view.rows import cut, escape
+from workbench.view.rows import cut, escape, quote
+from workbench.view.sides import side_about
 
 WIDE = 110
 _TONES: dict[Tone, Style] = {
@@ -52,6 +54,8 @@ class Status(Lines):
             [Segment(" B trainer ", styles.CHIP_B), *_engine(facts.b, detail)],
             self._warnings(),
         ]
+        if self.model.state.b_first:
+            parts[:2] = parts[1::-1]
         if detail > 1:
             parts.insert(2, [Segment(cut(_short_name(facts.model), 24), styles.BAR)])
         return joined(parts, Segment("  ", styles.BAR))
@@ -64,14 +68,35 @@ class Status(Lines):
         before, here = index.place(state.cell)
         total = count(len(index))
         parts = [[Segment(f"lens {lens.key} ", styles.BAR_MUTED)] if wide else []]
-        parts[0] += [Segment(lens.title, styles.BAR_BOLD)]
-        if wide:
-            parts.append([Segment(model.facts.tolerance, styles.BAR)])
+        if state.side == "diff":
+            parts[0].append(Segment(lens.title, styles.BAR_BOLD))
+        else:
+            chip = styles.CHIP_A if state.side == "a" else styles.CHIP_B
+            parts[0] += [Segment(f" {state.side.upper()} ", chip)]
+            parts[0] += [Segment(f" {side_about(state.lens)}", styles.BAR_BOLD)]
+        if wide or state.tolerance != model.facts.tolerance:
+            parts.append([Segment(state.tolerance, styles.BAR)])
         place = f"{count(before + 1)} of {total}" if here else total
         parts.append(
             [Segment(f"{CLASS_TITLES[state.klass]} ", styles.BAR_BOLD), Segment(place, styles.BAR)]
         )
+        parts += self._chips()
         return [*joined(parts, Segment(" · ", styles.BAR_MUTED)), Segment(" ", styles.BAR)]
+
+    def _chips(self) -> list[list[Segment]]:
+        """The filter, the search and the selection, where there are any."""
+        model, state = self.model, self.model.state
+        words = []
+        if state.filter:
+            words.append(f" only {state.filter} ")
+        if state.find:
+            hits = model.hits(state.find)
+            place = int(np.searchsorted(hits, state.row, side="right"))
+            words.append(f" find {quote(state.find, 16)} {place}/{count(len(hits))} ")
+        if state.area is not None:
+            layers, rows = (b - a for a, b in (state.area.layers, state.area.rows))
+            words.append(f" {layers} × {count(rows)} {'…' if state.selecting else 'selected'} ")
+        return [[Segment(text, styles.CHIP)] for text in words]
 
     def _warnings(self) -> list[Segment]:
         facts = self.model.facts

@@ -6,7 +6,7 @@ from rich.segment import Segment
 
 from tui.lines import Lines
 from tui.rail import FULL_WIDTH
-from tui.styles import CODE_TEXT, CURSOR, HEADING, HEADING_ODD, MUTED
+from tui.styles import CODE_TEXT, CURSOR, HEADING, HEADING_ODD, HIT, MUTED
 from workbench.view.model import ViewModel
 from workbench.view.palette import GLYPHS
 from workbench.view.rows import ELLIPSIS, fit, strip_tokens
@@ -35,6 +35,7 @@ class TokenStrip(Lines):
         level.append(Segment(" ", MUTED))
         for token in tokens:
             style = CURSOR if token.row == row else (HEADING, HEADING_ODD)[token.row % 2]
+            style = HIT if token.row != row and model.is_hit(token.row) else style
             text.append(Segment(token.text, style))
             code = model.worst_code(0, model.num_layers, token.row, token.row + 1)
             mark = GLYPHS[code] if token.row != row else "▲"

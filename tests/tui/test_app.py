@@ -10,7 +10,7 @@ from tests.view.synthetic import ArraySource, make_source
 from tui.app import KldiveApp
 from tui.help import HelpScreen
 from tui.layout import layout_for
-from tui.menu import ClassMenu
+from tui.menu import Menu
 from workbench.view.actions import ACTIONS
 from workbench.view.state import Cell
 
@@ -114,10 +114,11 @@ async def test_the_menu_of_classes_shows_counts_and_chooses() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("c")
         await pilot.pause()
-        assert isinstance(app.screen, ClassMenu)
-        assert app.screen.counts["flip"] == 4
+        assert isinstance(app.screen, Menu)
+        lines = {entry.id: entry.text.split() for entry in app.screen.entries}
+        assert lines["flip"][1] == "4"
         for _ in range(6):
-            if app.screen.query_one("#classes").highlighted == 4:  # type: ignore[attr-defined]
+            if app.screen.query_one("#menu").highlighted == 4:  # type: ignore[attr-defined]
                 break
             await pilot.press("j")
         await pilot.press("enter")

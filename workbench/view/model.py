@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.address import Address
+from workbench.errors import UsageError
 from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES, DivergenceClass
 from workbench.view import geometry, leaps
 from workbench.view.actions import ACTION_BY_ID
@@ -26,6 +27,7 @@ from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
 from workbench.view.jumps import JumpIndex, count_between
 from workbench.view.lenses import LENSES, is_error_lens, lens_of_site
+from workbench.view.link import Link, same_directory
 from workbench.view.local import attribution, why_absent
 from workbench.view.modules import short_title
 from workbench.view.palette import ABSENT, EQUAL, HIDDEN
@@ -119,6 +121,44 @@ class ViewModel:
         state = leaps.leap(self._quiet, cell, self)
         return self._become(_at_site(state, site, self))
 
+    def open_link(self, link: Link) -> ViewState:
+        """Shows what a link says of this comparison; returns the state before.
+
+        Raises:
+            UsageError: The link leads to another comparison, or names an unknown tolerance.
+        """
+        if not same_directory(link, self.source.directory):
+            raise UsageError(
+                "the link leads to another comparison",
+                where=link.directory or "two captures",
+                do=f"{link.command} opens it",
+            )
+        quiet = self._quiet
+        tolerance = self.source.budgets(link.tolerance or quiet.tolerance or None).profile
+        state = replace(
+            quiet,
+            lens=link.lens or quiet.lens,
+            side=link.side or quiet.side,
+            klass=link.klass or quiet.klass,
+            tolerance=tolerance,
+            site=link.at.site if link.at.site in self.sites else quiet.site,
+        )
+        layer = state.layer if link.at.layer is None else link.at.layer
+        row = state.row if link.at.row is None else link.at.row
+        return self._become(leaps.leap(state, Cell(layer, row), self))
+
+    def link(self) -> Link:
+        """What opens this view again."""
+        state = self.state
+        return Link(
+            directory=str(self.source.directory.resolve()),
+            at=Address(layer=state.layer, row=state.row, site=state.site),
+            lens=state.lens,
+            side=state.side,
+            tolerance=state.tolerance or None,
+            klass=state.klass,
+        )
+
     def select(self, corner: Cell, opposite: Cell) -> ViewState:
         """Selects the cells between two corners; returns the state before."""
         state = replace(go(self._quiet, opposite, self), area=Area(corner, opposite))
@@ -196,6 +236,14 @@ class ViewModel:
     def hits(self, query: str) -> np.ndarray:
         """Rows where a text or `#id` is found, ascending int64."""
         return self._hits.get(query, lambda: self._find(query))
+
+    def is_hit(self, row: int) -> bool:
+        """Whether the current search has a hit at a row."""
+        if not self.state.find:
+            return False
+        hits = self.hits(self.state.find)
+        place = int(np.searchsorted(hits, row))
+        return place < len(hits) and int(hits[place]) == row
 
     def _find(self, query: str) -> np.ndarray:
         wanted = token_id_of(query)

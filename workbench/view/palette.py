@@ -28,6 +28,10 @@ MUTED: Final = "#98a1b0"
 ACCENT: Final = "#ffffff"
 GOOD: Final = "#7fd1ae"
 
+EQUAL_TEXT: Final = "#818a99"
+ABSENT_FILL: Final = "#262a33"
+HIDDEN_FILL: Final = "#0a0c10"
+
 SIDE_A_FILL: Final = "#0072b2"
 SIDE_B_FILL: Final = "#e69f00"
 SIDE_A_TEXT: Final = "#56b4e9"
@@ -87,10 +91,10 @@ def code_of_level(level: int) -> int:
 
 
 def _looks() -> tuple[Look, ...]:
-    hidden = Look(fill="#0a0c10", text=MUTED, glyph=" ")
+    hidden = Look(fill=HIDDEN_FILL, text=MUTED, glyph=" ")
     # What is equal should not draw the eye: it takes the background.
-    equal = Look(fill=BACKGROUND, text="#818a99", glyph=LEVEL_GLYPHS[0])
-    absent = Look(fill="#262a33", text=MUTED, glyph=ABSENT_GLYPH)
+    equal = Look(fill=BACKGROUND, text=EQUAL_TEXT, glyph=LEVEL_GLYPHS[0])
+    absent = Look(fill=ABSENT_FILL, text=MUTED, glyph=ABSENT_GLYPH)
     rest = (
         Look(fill=fill, text=text_on(fill), glyph=glyph)
         for fill, glyph in zip(RAMP[1:], LEVEL_GLYPHS[1:], strict=True)
@@ -100,4 +104,42 @@ def _looks() -> tuple[Look, ...]:
 
 LOOKS: Final = _looks()
 """The look of each code."""
+_ON_LIGHT: Final[dict[str, str]] = {
+    BACKGROUND: "#fbfbf9",
+    PANEL: "#f1f2f4",
+    RAISED: "#e4e7ec",
+    RULE: "#b9c0cb",
+    TEXT: "#1b1f27",
+    MUTED: "#545d6a",
+    ACCENT: "#000000",
+    GOOD: "#0f6b47",
+    SIDE_A_TEXT: "#00598c",
+    SIDE_B_TEXT: "#8a5200",
+    EQUAL_TEXT: "#5b6472",
+    ABSENT_FILL: "#d6dae0",
+    HIDDEN_FILL: "#e9eaec",
+    "#000000": "#ffffff",
+    # The ramp turns round: what is worse must stand out more, and light ground makes that the dark.
+    **{fill: RAMP[len(RAMP) - level] for level, fill in enumerate(RAMP) if level},
+}
+_FILLS: Final = frozenset((*RAMP, ABSENT_FILL, HIDDEN_FILL))
+_KEPT: Final = frozenset((SIDE_A_FILL, SIDE_B_FILL))
+"""Chips name the sides; both read on either ground, with the text they have."""
+
+
+def on_light(text: str, fill: str) -> tuple[str, str]:
+    """Text and fill for light ground in place of these, which are for dark ground.
+
+    >>> on_light("#ffffff", BACKGROUND)
+    ('#000000', '#fbfbf9')
+    """
+    if fill in _KEPT:
+        return text, fill
+    new_fill = _ON_LIGHT.get(fill, fill)
+    if fill in _FILLS and text not in _FILLS:
+        # The cursor's half of a character keeps its own colour, everything written is chosen anew.
+        return text_on(new_fill), new_fill
+    return _ON_LIGHT.get(text, text), new_fill
+
+
 GLYPHS: Final = tuple(look.glyph for look in LOOKS)
