@@ -2,27 +2,112 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
-from workbench.address import parse_address
+from workbench.address import Address, parse_address
 
 
-@click.command("tui", epilog="Example: kldive tui run/comparison --at 'L2 t14'")
-@click.argument("directory", type=click.Path())
+@click.command(
+    "tui",
+    epilog="Examples: kldive tui run/comparison --at 'L2 t14' · kldive tui run/rollout run/trainer",
+)
+@click.argument("directories", nargs=-1, required=True, type=click.Path(), metavar="DIR [B]")
 @click.option("--at", help="Cell to open at, such as 'L12 t4096'; default: the first divergence.")
-def command(directory: str, at: str | None) -> int:
-    """Step through a comparison layer by layer and token by token."""
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Keep the comparison of two captures here."
+)
+@click.option(
+    "--tolerance",
+    help="Profile to compare two captures with: auto, bitwise, fp32, bf16, fp16 or fp8.",
+)
+def command(
+    directories: tuple[str, ...], at: str | None, out: Path | None, tolerance: str | None
+) -> int:
+    """Step through a comparison layer by layer and token by token.
+
+    DIR is what `kldive compare` wrote. Two directories are captures A (rollout) and B (trainer):
+    they are compared first, into a temporary directory unless -o says where.
+    """
     address = None if at is None else parse_address(at)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        from workbench.comparison.result import open_comparison
-        from workbench.report.text import show
+    _check(directories, out, tolerance)
+    if len(directories) == 1:
+        return _comparison(directories[0], address)
+    return _captures(*directories, out=out, tolerance=tolerance or "auto", at=address)
 
-        comparison = open_comparison(directory)
-        click.echo("kldive tui: not a terminal, so here is the report instead", err=True)
-        click.echo(show(comparison))
-        return 0
-    from tui.run import run_tui
 
-    return run_tui(directory, at=address)
+def _check(directories: tuple[str, ...], out: Path | None, tolerance: str | None) -> None:
+    if len(directories) > 2:
+        raise click.UsageError(
+            f"give one comparison or two captures, and not {len(directories)} directories"
+        )
+    if len(directories) == 1 and (out is not None or tolerance is not None):
+        name = "--out" if out is not None else "--tolerance"
+        raise click.UsageError(f"{name} needs two captures to compare")
+
+
+def _has_terminal() -> bool:
+    # Textual draws on stderr.
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def _comparison(directory: str, at: Address | None) -> int:
+    if _has_terminal():
+        from tui.run import run_tui
+
+        return run_tui(directory, at=at)
+    from workbench.comparison.result import open_comparison
+    from workbench.report.text import show
+
+    comparison = open_comparison(directory)
+    click.echo("kldive tui: not a terminal, so here is the report instead", err=True)
+    click.echo(show(comparison))
+    return 0
+
+
+def _captures(a: str, b: str, *, out: Path | None, tolerance: str, at: Address | None) -> int:
+    again = shlex.join(["kldive", "tui", a, b])
+    keep = (
+        f"the comparison was temporary; keep one with: {shlex.join(['kldive', 'tui', a, b])} -o DIR"
+    )
+    with _place_for(out) as target:
+        if not _has_terminal():
+            _report(a, b, target, tolerance, temporary=out is None)
+            return 0
+        from tui.jobs import compare_job
+        from tui.run import run_job
+
+        again = again if out is None else shlex.join(["kldive", "tui", str(out)])
+        job = compare_job(a, b, out=target, tolerance=tolerance, at=at)
+        return run_job(job, come_back=again, note=keep if out is None else "")
+
+
+@contextmanager
+def _place_for(out: Path | None) -> Iterator[Path]:
+    """Where a comparison is written: `out`, or a directory that is removed in the end."""
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="kldive-", ignore_cleanup_errors=True) as name:
+        yield Path(name) / "comparison"
+
+
+def _report(a: str, b: str, out: Path, tolerance: str, *, temporary: bool) -> None:
+    from workbench.cli.talk import stages
+    from workbench.comparison.run import compare
+    from workbench.report.text import show
+
+    click.echo("kldive tui: not a terminal, so here is the report instead", err=True)
+    with stages("compare") as say:
+        comparison = compare(a, b, out=out, tolerance=tolerance, progress=say)
+    text = show(comparison)
+    if temporary:
+        # The directory is gone when the report is read.
+        text = text.replace(f"kldive tui {out}", shlex.join(["kldive", "tui", a, b]))
+    click.echo(text)

@@ -1,0 +1,85 @@
+"""The jobs that can be opened: a comparison, two captures compared now, captures that still grow.
+
+Everything heavy is imported inside the work, in its thread, after the first frame.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tui import subject
+from tui.job import Job, Made, Progress
+from workbench.address import Address
+
+if TYPE_CHECKING:
+    from workbench.view.source import Source
+
+
+def open_job(directory: str | os.PathLike[str], at: Address | None = None) -> Job:
+    """Opening a comparison.
+
+    Args:
+        directory: Where it lies.
+        at: Where to put the cursor; the first divergence when None.
+    """
+
+    def work(progress: Progress) -> Made:
+        progress("loading the readers", 0.05)
+        from workbench.comparison.result import open_comparison
+
+        progress("reading rows", 0.35)
+        return _workbench(open_comparison(directory), at, progress, since=0.5)
+
+    return Job(subject=subject.of_comparison(directory), work=work)
+
+
+def compare_job(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    out: Path,
+    tolerance: str = "auto",
+    at: Address | None = None,
+) -> Job:
+    """Comparing two captures, then opening the comparison.
+
+    Args:
+        a: Capture A (rollout).
+        b: Capture B (trainer).
+        out: Where the comparison is written.
+        tolerance: Name of the profile.
+        at: Where to put the cursor; the first divergence when None.
+    """
+
+    def work(progress: Progress) -> Made:
+        progress("loading the readers", 0.02)
+        from workbench.comparison.run import compare
+
+        base, span = 0.1, 0.75
+        progress("opening both captures", base)
+
+        def say(name: str) -> None:
+            progress(name, progress.step.done)
+
+        def tick(done: float) -> None:
+            progress(progress.step.name, base + span * done)
+
+        comparison = compare(a, b, out=out, tolerance=tolerance, progress=say, tick=tick)
+        return _workbench(comparison, at, progress, since=base + span)
+
+    return Job(subject=subject.of_captures("comparing two captures", a, b), work=work)
+
+
+def _workbench(source: Source, at: Address | None, progress: Progress, *, since: float) -> Made:
+    """Builds the view-model of a source, and what makes its screen."""
+    progress("finding the first divergence", since)
+    from workbench.view.model import ViewModel
+
+    model = ViewModel(source, at=at)
+    progress("drawing", 0.9)
+    from tui.app import Workbench
+
+    progress("drawing", 1.0)
+    return Made(model, lambda: Workbench(model))
