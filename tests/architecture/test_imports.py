@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from tests.captures import ROLLOUT, TRAINER, make_pair
+from workbench.comparison.run import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = {"torch", "transformers", "vllm"}
@@ -34,6 +38,38 @@ except SystemExit as stop:
     assert not stop.code, stop.code
 print(*sys.modules)
 """
+
+RUN_COMMAND = """
+import sys
+from workbench.cli import main
+code = main(sys.argv[1:])
+assert code in (0, 1), code
+print()
+print(*sys.modules)
+"""
+OPEN_WORKBENCH = """
+import asyncio, sys
+from tui.app import KldiveApp
+from workbench.comparison.result import open_comparison
+
+async def look():
+    app = KldiveApp(open_comparison(sys.argv[1]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f", "n", "l")
+        assert app.model.cell_facts().router.experts[0].logit_a is not None
+
+asyncio.run(look())
+print(*sys.modules)
+"""
+
+
+@pytest.fixture(scope="session")
+def bfloat16_comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two bfloat16 captures."""
+    directory = tmp_path_factory.mktemp("bfloat16")
+    sides = [replace(side, dtype="bfloat16") for side in (ROLLOUT, TRAINER)]
+    a, b = make_pair(directory, a=replace(sides[0], rounding="often"), b=sides[1])
+    return compare(a, b, out=directory / "comparison").directory
 
 
 def children_of_workbench() -> list[str]:
@@ -80,3 +116,19 @@ def test_the_root_import_loads_nothing_heavy() -> None:
 def test_help_loads_no_array_library_and_no_terminal_toolkit() -> None:
     loaded = modules_after(SHOW_HELP, "--help")
     assert loaded & (ENGINES | {"numpy", "polars", "textual"}) == set()
+
+
+@pytest.mark.parametrize("command", [["show"], ["show", "--json"]])
+def test_a_report_with_bfloat16_cells_loads_no_package_for_them(
+    command: list[str], bfloat16_comparison: Path
+) -> None:
+    loaded = modules_after(RUN_COMMAND, *command, str(bfloat16_comparison))
+    assert loaded & (ENGINES | {"ml_dtypes", "textual"}) == set()
+
+
+def test_the_workbench_shows_bfloat16_cells_without_a_package_for_them(
+    bfloat16_comparison: Path,
+) -> None:
+    loaded = modules_after(OPEN_WORKBENCH, str(bfloat16_comparison))
+    assert "textual" in loaded
+    assert loaded & (ENGINES | {"ml_dtypes"}) == set()

@@ -67,6 +67,21 @@ def test_a_cell_is_what_both_captures_stored(found: Comparison) -> None:
     assert found.cell(0, 20, "shared_out") == (None, None)
 
 
+def test_numbers_of_a_cell_are_the_stored_ones_in_types_that_numpy_knows(
+    found: Comparison,
+) -> None:
+    pair, numbers = found.cell(2, 20, "routed_out"), found.numbers(2, 20, "routed_out")
+    assert numbers.dtype_a == numbers.dtype_b == "bfloat16"
+    for stored, shown in ((pair.a, numbers.a), (pair.b, numbers.b)):
+        assert stored is not None
+        assert shown is not None
+        assert shown.dtype == np.float32
+        np.testing.assert_array_equal(shown, stored.astype(np.float32))
+    ids = found.numbers(2, 20, "topk_ids")
+    assert (ids.dtype_a, ids.a is not None) == ("int32", True)
+    assert found.numbers(0, 20, "shared_out") == (None, None, "", "")
+
+
 def test_divergences_scan_by_token_or_by_layer(found: Comparison) -> None:
     mask = found.class_mask("bit")
     by_token, by_layer = found.divergences("bit"), found.divergences("bit", order="layer")

@@ -17,7 +17,7 @@ import polars as pl
 
 from workbench.comparison import classes, excuses
 from workbench.comparison.columns import ROW_SCHEMA, SITE_METRICS, known_columns
-from workbench.comparison.result import CellPair
+from workbench.comparison.result import CellNumbers, CellPair
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.names import DEFAULT_CLASS_ORDER, DivergenceClass
 
@@ -112,6 +112,10 @@ class ArraySource:
                 )
             )
         return CellPair(*pairs)
+
+    def numbers(self, layer: int | None, row: int, site: str) -> CellNumbers:
+        pair = self.cell(layer, row, site)
+        return CellNumbers(*pair, *("" if side is None else side.dtype.name for side in pair))
 
     def selects(self, expert: int) -> np.ndarray:
         ids_a, ids_b = self._ids

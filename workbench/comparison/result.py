@@ -39,6 +39,7 @@ from workbench.names import (
     layer_site,
 )
 from workbench.store import Capture, Chunk, open_capture
+from workbench.store.dtypes import decoded
 from workbench.store.manifest import MANIFEST_NAME
 
 FORMAT_NAME: Final = "kldive-comparison"
@@ -52,6 +53,7 @@ MAX_SUMMARY_BYTES: Final = 256 * 1024 * 1024
 _KEPT_COLUMNS: Final = 12
 
 Side = Literal["a", "b"]
+_SIDES: Final[tuple[Side, ...]] = ("a", "b")
 Order = Literal["token", "layer"]
 
 
@@ -60,6 +62,20 @@ class CellPair(NamedTuple):
 
     a: np.ndarray | None
     b: np.ndarray | None
+
+
+class CellNumbers(NamedTuple):
+    """Both sides' numbers of one cell, for showing; None where a side does not have them.
+
+    Attributes:
+        a, b: As stored where numpy knows the type; bfloat16 and float8 as float32, exactly.
+        dtype_a, dtype_b: Names of the stored types; empty where there is nothing.
+    """
+
+    a: np.ndarray | None
+    b: np.ndarray | None
+    dtype_a: str = ""
+    dtype_b: str = ""
 
 
 class Divergences(NamedTuple):
@@ -271,13 +287,43 @@ class Comparison:
             UsageError: No such layer, row or site.
             CaptureError: A capture was moved.
         """
+        return CellPair(
+            *(
+                None if found is None else found.chunk.array(found.site)[found.place]
+                for found in self._stored(layer, row, site)
+            )
+        )
+
+    def numbers(self, layer: int | None, row: int, site: str) -> CellNumbers:
+        """Both sides' numbers at a cell, without loading a package for their types.
+
+        Raises:
+            UsageError: No such layer, row or site.
+            CaptureError: A capture was moved.
+        """
+        a, b = self._stored(layer, row, site)
+        return CellNumbers(_numbers(a), _numbers(b), _dtype(a), _dtype(b))
+
+    def _stored(self, layer: int | None, row: int, site: str) -> tuple[_Stored | None, ...]:
+        """Where each side's vector of a cell lies."""
         self._check_cell(layer, row, site)
         name = site if site in MODEL_SITES else layer_site(int(layer or 0), site)
-        at = self.rows.row(row, named=True)
-        return CellPair(
-            _vector(self.capture("a"), at["chunk_a"], at["offset_a"], name),
-            _vector(self.capture("b"), at["chunk_b"], at["offset_b"], name),
+        places = self._places
+        return tuple(
+            _find(
+                self.capture(side),
+                int(places[f"chunk_{side}"][row]),
+                int(places[f"offset_{side}"][row]),
+                name,
+            )
+            for side in _SIDES
         )
+
+    @cached_property
+    def _places(self) -> dict[str, np.ndarray]:
+        """Chunk and offset of each row's arrays, int32 (T,) each; -1 where there are none."""
+        names = [f"{part}_{side}" for part in ("chunk", "offset") for side in _SIDES]
+        return {name: self.rows[name].fill_null(-1).to_numpy() for name in names}
 
     def selects(self, expert: int) -> np.ndarray:
         """Where either side selected an expert, by logical id, bool (L, T).
@@ -358,25 +404,33 @@ def _whole_number(body: dict[str, Any], name: str, where: Path, *, least: int) -
     return value
 
 
-def _vector(
-    capture: Capture, chunk_idx: int | None, offset: int | None, name: str
-) -> np.ndarray | None:
-    if chunk_idx is None or offset is None:
-        return None
+class _Stored(NamedTuple):
+    """A row of an array of a chunk."""
+
+    chunk: Chunk
+    site: str
+    place: int
+
+
+def _find(capture: Capture, chunk_idx: int, offset: int, site: str) -> _Stored | None:
     chunk = _chunk(capture, chunk_idx)
-    if chunk is None or name not in chunk:
+    if offset < 0 or chunk is None or site not in chunk:
         return None
-    cover = chunk.covered(name)
+    cover = chunk.covered(site)
     if cover is None:
-        return _row_of(chunk.array(name), offset)
+        return _Stored(chunk, site, offset)
     at = int(np.searchsorted(cover, offset))
-    found = at < len(cover) and cover[at] == offset
-    return _row_of(chunk.array(name), at) if found else None
+    return _Stored(chunk, site, at) if at < len(cover) and cover[at] == offset else None
 
 
-def _row_of(array: np.ndarray, index: int) -> np.ndarray:
-    row: np.ndarray = array[index]
-    return row
+def _numbers(found: _Stored | None) -> np.ndarray | None:
+    if found is None:
+        return None
+    return decoded(found.chunk.bits(found.site)[found.place], _dtype(found))
+
+
+def _dtype(found: _Stored | None) -> str:
+    return "" if found is None else found.chunk.dtype(found.site)
 
 
 def _chunk(capture: Capture, index: int) -> Chunk | None:

@@ -74,7 +74,8 @@ def numpy_dtype(name: str) -> np.dtype:
         return np.dtype(name)
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 @cache

@@ -249,9 +249,9 @@ def cell_facts(
 def _router(source: Source, cell: Cell, line: Metrics) -> RouterFacts | None:
     if line.get("topk.set_equal") is None:
         return None
-    ids = source.cell(cell.layer, cell.row, "topk_ids")
-    gates = source.cell(cell.layer, cell.row, "topk_weights")
-    logits = source.cell(cell.layer, cell.row, "router_logits")
+    ids = source.numbers(cell.layer, cell.row, "topk_ids")
+    gates = source.numbers(cell.layer, cell.row, "topk_weights")
+    logits = source.numbers(cell.layer, cell.row, "router_logits")
     experts = inspector.match_experts(ids.a, ids.b, gates.a, gates.b, logits.a, logits.b)
     explained = line["topk.explained"]
     return RouterFacts(
@@ -259,10 +259,16 @@ def _router(source: Source, cell: Cell, line: Metrics) -> RouterFacts | None:
         num_flips=int(line["topk.num_flips"] or 0),
         same_order=bool(line["topk.order_equal"]),
         margin_a=inspector.margin(
-            line["topk.margin_a"], logits.a, [e.expert for e in experts if e.on != "B"]
+            line["topk.margin_a"],
+            logits.a,
+            [e.expert for e in experts if e.on != "B"],
+            logits.dtype_a,
         ),
         margin_b=inspector.margin(
-            line["topk.margin_b"], logits.b, [e.expert for e in experts if e.on != "A"]
+            line["topk.margin_b"],
+            logits.b,
+            [e.expert for e in experts if e.on != "A"],
+            logits.dtype_b,
         ),
         explained=None if explained is None else bool(explained),
         needed=line["topk.needed"],

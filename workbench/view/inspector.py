@@ -217,12 +217,16 @@ def _pick(values_E: np.ndarray | None, expert: int) -> float | None:
     return float(values_E[expert])
 
 
-def margin(gap: float | None, logits_E: np.ndarray | None, selected: list[int]) -> Margin:
-    """The gap, and its size in units of the last place at the lowest selected score."""
+def margin(
+    gap: float | None, logits_E: np.ndarray | None, selected: list[int], dtype: str
+) -> Margin:
+    """The gap, and its size in units of the last place at the lowest selected score.
+
+    `dtype` names the type that the scores were stored in.
+    """
     if gap is None or logits_E is None or not selected:
         return Margin(gap=gap, ulps=math.nan)
     scores = [score for expert in selected if (score := _pick(logits_E, expert)) is not None]
-    dtype = logits_E.dtype.name
     if not scores or unit_roundoff(dtype) == 0.0:
         return Margin(gap=gap, ulps=math.nan)
     return Margin(gap=gap, ulps=gap / ulp_size(min(scores), dtype))

@@ -29,6 +29,26 @@ class Pair(Protocol):
         """Side B (trainer)."""
 
 
+class Numbers(Protocol):
+    """Both sides' numbers of one cell; None where a side does not have them."""
+
+    @property
+    def a(self) -> np.ndarray | None:
+        """Side A (rollout), of a type that numpy itself knows."""
+
+    @property
+    def b(self) -> np.ndarray | None:
+        """Side B (trainer)."""
+
+    @property
+    def dtype_a(self) -> str:
+        """Name of the type that A stored; empty where there is nothing."""
+
+    @property
+    def dtype_b(self) -> str:
+        """Name of the type that B stored."""
+
+
 class Source(Protocol):
     """The part of `workbench.comparison.result.Comparison` that the view reads."""
 
@@ -68,7 +88,10 @@ class Source(Protocol):
         """Every number of `local.arrow` at one cell, None where missing; {} without attribution."""
 
     def cell(self, layer: int | None, row: int, site: str) -> Pair:
-        """Both sides' stored vectors at one cell."""
+        """Both sides' stored vectors at one cell, in their own types; may load ml_dtypes."""
+
+    def numbers(self, layer: int | None, row: int, site: str) -> Numbers:
+        """Both sides' numbers at one cell, for showing: cheap from the first one on."""
 
     def selects(self, expert: int) -> np.ndarray:
         """Where either side selected an expert, bool, shape (L, T)."""
