@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from tui.commands import ActionProvider
 from tui.dialogs import DIALOGS
+from tui.drill import DrillScreen
 from tui.footer import Footer
 from tui.grid import Grid
 from tui.help import HelpScreen
@@ -39,6 +40,7 @@ from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.source import Source
 from workbench.view.state import Cell, ViewState
+from workbench.view.walk import Stop
 
 
 class Workbench(Screen[None]):
@@ -59,6 +61,7 @@ class Workbench(Screen[None]):
         self.model = model
         self._own: dict[str, Callable[[], object]] = {
             **{name: partial(ask, self) for name, ask in DIALOGS.items()},
+            "drill.show": self._drill,
             "help.show": lambda: self.app.push_screen(
                 HelpScreen(LENSES[self.model.state.lens], self.model.legend())
             ),
@@ -148,6 +151,14 @@ class Workbench(Screen[None]):
 
     def on_overview_picked(self, event: Overview.Picked) -> None:
         self.show(self.model.move_to(Cell(self.model.state.layer, event.row)))
+
+    def _drill(self) -> None:
+        def chosen(stop: Stop | None) -> None:
+            if stop is not None:
+                self.show(self.model.move_to(stop.cell, stop.site or self.model.state.site))
+
+        if self.model.num_rows:
+            self.app.push_screen(DrillScreen(self.model, self.show), chosen)
 
     def _show_swaps(self) -> None:
         self.app.push_screen(

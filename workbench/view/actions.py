@@ -305,6 +305,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
         group="show",
     ),
     Action(
+        id="drill.show",
+        keys=("enter", "space"),
+        title="Drill into this cell",
+        help="Whole vectors, experts, the token down the layers, the layer across tokens, the pin.",
+        group="show",
+    ),
+    Action(
         id="inspector.toggle",
         keys=("i",),
         title="Inspector",
