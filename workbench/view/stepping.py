@@ -78,7 +78,7 @@ def step_facts(model: ViewModel, stop: Stop) -> StepFacts:
         site=stop.site,
         dense=facts.layer_kind == "dense",
         difference=found.get(stop.site),
-        budget=_budget(model, stop),
+        budget=budget_of(model, stop),
         excused=_excused(model, stop),
         error=next((e for e in facts.errors if e.site == stop.site), None),
         entering=_entering(model, stop, found),
@@ -92,8 +92,11 @@ def step_facts(model: ViewModel, stop: Stop) -> StepFacts:
     )
 
 
-def _budget(model: ViewModel, stop: Stop) -> float | None:
-    """Gate weights come out of the router's scores and inherit their budget."""
+def budget_of(model: ViewModel, stop: Stop) -> float | None:
+    """Relative L2 that rounding allows at a place; None where the site has no budget.
+
+    Gate weights come out of the router's scores and inherit their budget.
+    """
     found = model.source.budgets(model.state.tolerance or None)
     if stop.site in found.model:
         return float(found.model[stop.site])

@@ -60,12 +60,13 @@ class Across:
             size.
 
     Attributes:
+        asked: The site in focus.
         site: The site that rows are ranked by.
     """
 
     def __init__(self, model: ViewModel, layer: int, site: str) -> None:
         self._model = model
-        self.layer = layer
+        self.layer, self.asked = layer, site
         self.site = site if model.source.has_column(f"{site}.rel_l2") else "mlp_out"
         self._order_T: np.ndarray | None = None
         self.sort: SortBy = "row"
