@@ -68,6 +68,22 @@ def test_the_menu_of_classes(snap_compare: Compare) -> None:
     assert snap_compare(app, press=["c"], terminal_size=(100, 35))
 
 
+def test_on_light_ground(snap_compare: Compare) -> None:
+    assert snap_compare(KldiveApp(guilty()), press=["T"], terminal_size=(120, 40))
+
+
+def test_a_filter_and_a_selection(snap_compare: Compare) -> None:
+    app = KldiveApp(make_source(num_rows=400, **EVENTS))
+    keys = ["v", "l", "l", "j", "v", "F", *"L1-3", "enter"]
+    keys[keys.index("-")] = "minus"
+    assert snap_compare(app, press=keys, terminal_size=(120, 40))
+
+
+def test_the_prompt_with_an_error(snap_compare: Compare) -> None:
+    app = KldiveApp(make_source(num_rows=400, **EVENTS))
+    assert snap_compare(app, press=["colon", *"L9"], terminal_size=(100, 35))
+
+
 def test_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = KldiveApp(make_source(num_rows=400, **EVENTS))

@@ -42,6 +42,25 @@ def test_every_code_has_its_own_glyph_one_column_wide() -> None:
     assert all(len(glyph) == 1 for glyph in glyphs)
 
 
+def test_text_reads_on_light_ground_too() -> None:
+    pairs = [(look.text, look.fill) for look in LOOKS]
+    pairs += [(look.fill, palette.BACKGROUND) for look in LOOKS[5:]]
+    grounds = (palette.BACKGROUND, palette.PANEL, palette.RAISED)
+    texts = (palette.TEXT, palette.MUTED, palette.ACCENT)
+    pairs += [(text, ground) for ground in grounds for text in texts]
+    pairs += [(t, palette.BACKGROUND) for t in (palette.GOOD, palette.SIDE_A_TEXT)]
+    pairs += [("#ffffff", palette.SIDE_A_FILL), ("#000000", palette.SIDE_B_FILL)]
+    pairs += [(palette.SIDE_B_TEXT, palette.BACKGROUND), ("#000000", palette.ACCENT)]
+    for text, fill in pairs:
+        assert contrast(*palette.on_light(text, fill)) >= 4.5, (text, fill)
+
+
+def test_on_light_ground_worse_is_darker() -> None:
+    fills = [palette.on_light("#ffffff", look.fill)[1] for look in LOOKS[2:]]
+    luminances = [relative_luminance(fill) for fill in fills]
+    assert all(later < earlier for earlier, later in pairwise(luminances))
+
+
 def test_contrast_of_black_and_white_is_21() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#123456", "#123456") == pytest.approx(1)

@@ -40,6 +40,9 @@ SIDE_B_TEXT: Final = "#e69f00"
 
 RAMP: Final = ("#00224e", "#2a3f6d", "#575d6d", "#7d7c78", "#a59c74", "#d2c060", "#fee838")
 """Cividis stops of levels 0 to 6."""
+LIGHT_RAMP: Final = ("#d2c060", "#a59c74", "#706f6c", "#4b5468", "#2a3f6d", "#00153a")
+"""Levels 1 to 6 on light ground: the ramp turned round, since there the dark stands out; from level
+3 on dark enough to be read as text."""
 LEVEL_GLYPHS: Final = ("·", "~", "-", "=", "#", "!", "×")
 ABSENT_GLYPH: Final = "/"
 
@@ -119,8 +122,7 @@ _ON_LIGHT: Final[dict[str, str]] = {
     ABSENT_FILL: "#d6dae0",
     HIDDEN_FILL: "#e9eaec",
     "#000000": "#ffffff",
-    # The ramp turns round: what is worse must stand out more, and light ground makes that the dark.
-    **{fill: RAMP[len(RAMP) - level] for level, fill in enumerate(RAMP) if level},
+    **dict(zip(RAMP[1:], LIGHT_RAMP, strict=True)),
 }
 _FILLS: Final = frozenset((*RAMP, ABSENT_FILL, HIDDEN_FILL))
 _KEPT: Final = frozenset((SIDE_A_FILL, SIDE_B_FILL))
