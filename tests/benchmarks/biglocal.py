@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from workbench.address import Address
 from workbench.comparison.arrow import Column, Kind, LayerTableWriter, Values
 from workbench.comparison.columns import LOCAL_ERROR, LOCAL_SITES
 from workbench.comparison.publish import write_summary
@@ -32,6 +33,7 @@ MODULES: Final = (
 NUMBERS: Final = ("local", "inherited", "total", "units_a", "units_b")
 GUILTY: Final = "routed_experts"
 BUDGET: Final = 0.004
+OVER: Final = 0.05
 
 
 def add_local_errors(comparison: Comparison) -> Comparison:
@@ -80,7 +82,7 @@ def _write_table(
                 start = int(rng.integers(0, num_rows))
                 numbers_T = noise[start : start + num_rows]
                 values[f"{module}.{number}"] = Values(
-                    np.where(here_T, np.float32(0.05), numbers_T) if here_T.any() else numbers_T
+                    np.where(here_T, np.float32(OVER), numbers_T) if here_T.any() else numbers_T
                 )
             values[f"{module}.over"] = Values(here_T)
         writer.append(values)
@@ -111,24 +113,58 @@ def _summary(
                     "includes": [],
                 }
             )
+    equal = {"status": "equal", "text": ""}
     return {
         "columns": [list(column) for column in columns],
-        "arbiter": {"dtype": "float64", "who": "B"},
+        "model": {"weights_a": equal, "weights_b": equal, "notes": []},
+        "arbiter": {
+            "dtype": "float64",
+            "note": "",
+            "rows": comparison.num_rows,
+            "who": "B",
+            "kinds": [_kind(module, int(over_T.sum())) for module in MODULES],
+            "biases": [],
+        },
         "modules": modules,
-        "combine": {"sentence": None},
+        "combine": None,
+        "flips": {"flips": 0},
         "not_attributable": {"requests": {}, "attention": []},
+        "seconds": 0.0,
+    }
+
+
+def _kind(module: str, over: int) -> dict[str, Any]:
+    guilty = module == GUILTY
+    return {
+        "module": module,
+        "local": BUDGET / 10,
+        "max_local": OVER if guilty else BUDGET / 4,
+        "budget": BUDGET,
+        "over": over if guilty else 0,
+        "units_a": 0.5,
+        "units_b": 12.5 if guilty else 0.5,
+        "limit_units": 2.0,
     }
 
 
 def _first(comparison: Comparison, layer: int, over_T: np.ndarray) -> dict[str, Any]:
     row = int(np.argmax(over_T))
     at = comparison.rows.row(row, named=True)
+    site = LOCAL_SITES[GUILTY]
     return {
         "layer": layer,
-        "site": LOCAL_SITES[GUILTY],
+        "site": site,
         "module": GUILTY,
         "request": at["request"],
         "position": at["position"],
+        "token": at["text"],
+        "token_id": at["token_id"],
         "row": row,
+        "address": str(Address(layer=layer, row=row, site=site)),
+        "a": 1.0,
+        "b": 1.05,
+        "size": OVER,
+        "budget": BUDGET,
         "who": "B",
+        "nonfinite": False,
     }

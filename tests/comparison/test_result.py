@@ -82,6 +82,22 @@ def test_numbers_of_a_cell_are_the_stored_ones_in_types_that_numpy_knows(
     assert found.numbers(0, 20, "shared_out") == (None, None, "", "")
 
 
+def test_a_cell_opens_the_arrays_of_its_chunk_and_nothing_else(found: Comparison) -> None:
+    expected = found.numbers(1, 20, "mlp_in").a
+    for tokens in found.directory.parent.glob("?/tokens-*.parquet"):
+        tokens.unlink()
+    again = open_comparison(found.directory)
+    np.testing.assert_array_equal(again.numbers(1, 20, "mlp_in").a, expected)  # type: ignore[arg-type]
+
+
+def test_a_chunk_that_is_damaged_has_no_vectors(found: Comparison) -> None:
+    for arrays in found.directory.parent.glob("a/chunk-*.safetensors"):
+        arrays.write_bytes(b"")
+    again = open_comparison(found.directory)
+    assert again.cell(1, 20, "mlp_in").a is None
+    assert again.cell(1, 20, "mlp_in").b is not None
+
+
 def test_divergences_scan_by_token_or_by_layer(found: Comparison) -> None:
     mask = found.class_mask("bit")
     by_token, by_layer = found.divergences("bit"), found.divergences("bit", order="layer")

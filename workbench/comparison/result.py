@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,7 @@ from workbench.comparison.layertable import (
     columns_from_json,
     unreadable_comparison,
 )
+from workbench.comparison.recorded import Recorded, Vector, find_capture
 from workbench.comparison.selected import selected_by_either
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
@@ -38,9 +38,7 @@ from workbench.names import (
     DivergenceClass,
     layer_site,
 )
-from workbench.store import Capture, Chunk, open_capture
-from workbench.store.dtypes import decoded
-from workbench.store.manifest import MANIFEST_NAME
+from workbench.store import Capture, open_capture, read_manifest
 
 FORMAT_NAME: Final = "kldive-comparison"
 FORMAT_VERSION: Final = 1
@@ -112,6 +110,7 @@ class Comparison:
         self._read_shape()
         self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
         self._captures: dict[Side, Capture] = dict(captures or {})
+        self._recorded: dict[Side, Recorded] = {}
         self._excuses: dict[str, Excuses] = {}
         self._masks: dict[tuple[DivergenceClass, str], np.ndarray] = {}
 
@@ -262,23 +261,18 @@ class Comparison:
             CaptureError: It was moved, removed or recorded again since.
         """
         if side not in self._captures:
-            self._captures[side] = self._open_capture(side)
+            place = find_capture(self.directory, side, self.summary[side])
+            self._captures[side] = open_capture(place)
         return self._captures[side]
 
-    def _open_capture(self, side: Side) -> Capture:
-        facts = self.summary[side]
-        places = [self.directory / facts["directory_relative"], Path(facts["directory"])]
-        for place in places:
-            manifest = place / MANIFEST_NAME
-            if manifest.is_file() and zlib.crc32(manifest.read_bytes()) == facts["manifest_crc"]:
-                return open_capture(place)
-        raise CaptureError(
-            f"the capture of side {side.upper()} is not where it was compared",
-            where=places[1],
-            expected="the same capture there, or at the same place relative to the comparison",
-            got="another capture" if any(p.exists() for p in places) else "no such directory",
-            do="move it back, or compare again",
-        )
+    def _recorded_by(self, side: Side) -> Recorded:
+        if side not in self._recorded:
+            if (capture := self._captures.get(side)) is not None:
+                self._recorded[side] = Recorded(capture.directory, capture.manifest)
+            else:
+                place = find_capture(self.directory, side, self.summary[side])
+                self._recorded[side] = Recorded(place, read_manifest(place))
+        return self._recorded[side]
 
     def cell(self, layer: int | None, row: int, site: str) -> CellPair:
         """Both sides' stored vectors at a cell, as stored; `layer` None for model sites.
@@ -287,12 +281,8 @@ class Comparison:
             UsageError: No such layer, row or site.
             CaptureError: A capture was moved.
         """
-        return CellPair(
-            *(
-                None if found is None else found.chunk.array(found.site)[found.place]
-                for found in self._stored(layer, row, site)
-            )
-        )
+        a, b = self._vectors(layer, row, site)
+        return CellPair(a and a.stored, b and b.stored)
 
     def numbers(self, layer: int | None, row: int, site: str) -> CellNumbers:
         """Both sides' numbers at a cell, without loading a package for their types.
@@ -301,19 +291,22 @@ class Comparison:
             UsageError: No such layer, row or site.
             CaptureError: A capture was moved.
         """
-        a, b = self._stored(layer, row, site)
-        return CellNumbers(_numbers(a), _numbers(b), _dtype(a), _dtype(b))
+        a, b = self._vectors(layer, row, site)
+        return CellNumbers(
+            a and a.numbers,
+            b and b.numbers,
+            "" if a is None else a.dtype,
+            "" if b is None else b.dtype,
+        )
 
-    def _stored(self, layer: int | None, row: int, site: str) -> tuple[_Stored | None, ...]:
+    def _vectors(self, layer: int | None, row: int, site: str) -> tuple[Vector | None, ...]:
         """Where each side's vector of a cell lies."""
         self._check_cell(layer, row, site)
         name = site if site in MODEL_SITES else layer_site(int(layer or 0), site)
-        places = self._places
         return tuple(
-            _find(
-                self.capture(side),
-                int(places[f"chunk_{side}"][row]),
-                int(places[f"offset_{side}"][row]),
+            self._recorded_by(side).vector(
+                int(self._places[f"chunk_{side}"][row]),
+                int(self._places[f"offset_{side}"][row]),
                 name,
             )
             for side in _SIDES
@@ -402,39 +395,6 @@ def _whole_number(body: dict[str, Any], name: str, where: Path, *, least: int) -
     if type(value) is not int or not least <= value < 2**40:
         raise unreadable_comparison(where, f"a whole number as layers.{name}", repr(value)[:80])
     return value
-
-
-class _Stored(NamedTuple):
-    """A row of an array of a chunk."""
-
-    chunk: Chunk
-    site: str
-    place: int
-
-
-def _find(capture: Capture, chunk_idx: int, offset: int, site: str) -> _Stored | None:
-    chunk = _chunk(capture, chunk_idx)
-    if offset < 0 or chunk is None or site not in chunk:
-        return None
-    cover = chunk.covered(site)
-    if cover is None:
-        return _Stored(chunk, site, offset)
-    at = int(np.searchsorted(cover, offset))
-    return _Stored(chunk, site, at) if at < len(cover) and cover[at] == offset else None
-
-
-def _numbers(found: _Stored | None) -> np.ndarray | None:
-    if found is None:
-        return None
-    return decoded(found.chunk.bits(found.site)[found.place], _dtype(found))
-
-
-def _dtype(found: _Stored | None) -> str:
-    return "" if found is None else found.chunk.dtype(found.site)
-
-
-def _chunk(capture: Capture, index: int) -> Chunk | None:
-    return next((chunk for chunk in capture.chunks if chunk.index == index), None)
 
 
 def open_comparison(directory: str | os.PathLike[str]) -> Comparison:

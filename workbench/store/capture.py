@@ -22,23 +22,20 @@ from workbench.store.tokens import TOKEN_SCHEMA, read_tokens
 from workbench.store.writer import COVERS_SUFFIX
 
 
-class Chunk:
-    """One readable chunk.
+class ArrayChunk:
+    """The arrays of one chunk, checked against the manifest.
 
     Attributes:
         index: Place in the manifest.
-        tokens: Its token table.
         num_array_rows: Rows of its arrays.
     """
 
     def __init__(self, index: int, entry: ChunkEntry, directory: Path, manifest: Manifest) -> None:
         self.index = index
-        _check_size(directory / entry.arrays, entry.arrays_bytes)
-        _check_size(directory / entry.tokens, entry.tokens_bytes)
-        self._arrays = ChunkArrays(directory / entry.arrays)
         self.num_array_rows = entry.array_rows
-        self.tokens = read_tokens(directory / entry.tokens)
-        self._check(entry, directory, manifest)
+        _check_size(directory / entry.arrays, entry.arrays_bytes)
+        self._arrays = ChunkArrays(directory / entry.arrays)
+        self._check_arrays(directory / entry.arrays, manifest)
 
     def __contains__(self, site: str) -> bool:
         return site in self._arrays
@@ -62,22 +59,16 @@ class Chunk:
             return None
         return self._arrays[name]
 
-    def _check(self, entry: ChunkEntry, directory: Path, manifest: Manifest) -> None:
-        where = directory / entry.arrays
-        if self.tokens.height != entry.rows:
-            raise _mismatch(directory / entry.tokens, f"{entry.rows} rows", f"{self.tokens.height}")
-        if self.tokens["offset"].count() != entry.array_rows:
-            got = f"{self.tokens['offset'].count()} rows with arrays"
-            raise _mismatch(directory / entry.tokens, f"{entry.array_rows}", got)
+    def _check_arrays(self, where: Path, manifest: Manifest) -> None:
         for name, slot in self._arrays.slots.items():
             site = manifest.sites.get(name)
             if name.endswith(COVERS_SUFFIX):
-                self._check_cover(where, name, entry.array_rows)
+                self._check_cover(where, name)
                 continue
             if site is None:
                 raise _mismatch(where, "only sites that the manifest lists", name)
             cover = self._arrays.slots.get(name + COVERS_SUFFIX)
-            rows = entry.array_rows if cover is None else cover.shape[0]
+            rows = self.num_array_rows if cover is None else cover.shape[0]
             expected = (site.dtype, (rows, *site.shape))
             if (slot.dtype, slot.shape) != expected:
                 raise _mismatch(
@@ -86,14 +77,33 @@ class Chunk:
                     f"{slot.dtype} {list(slot.shape)}",
                 )
 
-    def _check_cover(self, where: Path, name: str, array_rows: int) -> None:
+    def _check_cover(self, where: Path, name: str) -> None:
         slot = self._arrays.slots[name]
         if slot.dtype != "int32" or len(slot.shape) != 1 or name[:-5] not in self._arrays:
             raise _mismatch(where, f"{name} as a list of int32 beside its array", str(slot[:2]))
-        cover = self._arrays[name]
-        inside = cover.size == 0 or (cover[0] >= 0 and cover[-1] < array_rows)
+        cover, num_rows = self._arrays[name], self.num_array_rows
+        inside = cover.size == 0 or (cover[0] >= 0 and cover[-1] < num_rows)
         if not inside or np.any(np.diff(cover) <= 0):
-            raise _mismatch(where, f"{name} ascending within {array_rows} rows", str(cover[:8]))
+            raise _mismatch(where, f"{name} ascending within {num_rows} rows", str(cover[:8]))
+
+
+class Chunk(ArrayChunk):
+    """One readable chunk.
+
+    Attributes:
+        tokens: Its token table.
+    """
+
+    def __init__(self, index: int, entry: ChunkEntry, directory: Path, manifest: Manifest) -> None:
+        super().__init__(index, entry, directory, manifest)
+        path = directory / entry.tokens
+        _check_size(path, entry.tokens_bytes)
+        self.tokens = read_tokens(path)
+        if self.tokens.height != entry.rows:
+            raise _mismatch(path, f"{entry.rows} rows", f"{self.tokens.height}")
+        if self.tokens["offset"].count() != entry.array_rows:
+            got = f"{self.tokens['offset'].count()} rows with arrays"
+            raise _mismatch(path, f"{entry.array_rows}", got)
 
 
 class Capture:
@@ -165,6 +175,23 @@ def open_capture(directory: str | os.PathLike[str], *, verify: bool = False) -> 
     """
     path = Path(directory)
     return Capture(path, read_manifest(path), verify=verify)
+
+
+def open_chunk(directory: Path, manifest: Manifest, index: int) -> ArrayChunk:
+    """The arrays of one chunk of a capture, without its tokens and without the other chunks.
+
+    Raises:
+        CaptureError: There is no such chunk, or its arrays are damaged.
+    """
+    if not 0 <= index < len(manifest.chunks):
+        raise CaptureError(
+            "no such chunk",
+            where=directory,
+            expected=f"0..{len(manifest.chunks) - 1}",
+            got=index,
+            do="compare again: the capture has other chunks than it had then",
+        )
+    return ArrayChunk(index, manifest.chunks[index], directory, manifest)
 
 
 def _check_size(path: Path, expected: int) -> None:
