@@ -87,7 +87,7 @@ def test_a_cell_opens_the_arrays_of_its_chunk_and_nothing_else(found: Comparison
     for tokens in found.directory.parent.glob("?/tokens-*.parquet"):
         tokens.unlink()
     again = open_comparison(found.directory)
-    np.testing.assert_array_equal(again.numbers(1, 20, "mlp_in").a, expected)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(again.numbers(1, 20, "mlp_in").a, expected)
 
 
 def test_a_chunk_that_is_damaged_has_no_vectors(found: Comparison) -> None:
