@@ -139,10 +139,11 @@ def compare_scores(scores_a_TE: np.ndarray, scores_b_TE: np.ndarray, top_k: int)
     kl_T = np.zeros(len(a_TE))
     if not same_T.all():
         kl_T[~same_T] = _softmax_kl(a_TE[~same_T], b_TE[~same_T])
-    return ScoreMetrics(_margin(a_TE, top_k), _margin(b_TE, top_k), kl_T.astype(np.float32))
+    return ScoreMetrics(margin(a_TE, top_k), margin(b_TE, top_k), kl_T.astype(np.float32))
 
 
-def _margin(scores_TE: np.ndarray, top_k: int) -> np.ndarray:
+def margin(scores_TE: np.ndarray, top_k: int) -> np.ndarray:
+    """Gap between the k-th and the (k+1)-th score, float32 (T,); NaN where there is none."""
     num_experts = scores_TE.shape[1]
     if not 0 < top_k < num_experts:
         return np.full(len(scores_TE), np.nan, np.float32)

@@ -9,7 +9,9 @@ Axes: L layer, T row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from workbench.errors import UsageError
 from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES, DivergenceClass
 from workbench.view import geometry, leaps
 from workbench.view.actions import ACTION_BY_ID
+from workbench.view.carry import carried
 from workbench.view.facts import JumpFacts, cell_facts, comparison_facts, recorded_sites
 from workbench.view.filters import Filter
 from workbench.view.find import Text, token_id_of
@@ -175,6 +178,18 @@ class ViewModel:
         self.state = after
         return before
 
+    def take(self, fresh: ViewModel) -> ViewState:
+        """Becomes another view-model, of the same recording grown or measured again.
+
+        What the person chose stays; cells keep their request and position, and a cursor on the last
+        row follows the end. Returns the state before.
+        """
+        before, viewport = self.state, self.viewport
+        state = carried(before, self.source.rows, fresh.source.rows)
+        vars(self).update(vars(fresh))
+        self.state, self.viewport = state, viewport
+        return before
+
     def resize(self, viewport: Viewport, *, opening: bool = False) -> None:
         """Tells what can be seen; `opening` also chooses the zoom that suits it."""
         self.viewport = viewport
@@ -263,13 +278,21 @@ class ViewModel:
         """Cells of each class."""
         return {klass: len(self.jumps(klass, self.state.order)) for klass in DEFAULT_CLASS_ORDER}
 
-    def warm(self) -> None:
-        """Builds every grid and index that a key could ask for."""
-        for lens in LENSES:
-            if self.attribution is not None or not is_error_lens(lens):
-                self.codes(lens)
-        for klass in DIVERGENCE_CLASSES:
-            self.jumps(klass, "token")
+    def warm(self, tell: Callable[[float], None] | None = None) -> None:
+        """Builds every grid and index that a key could ask for.
+
+        Args:
+            tell: Called with the share that is done, between two of them; what it raises ends it.
+        """
+        known = self.attribution is not None
+        steps: list[Callable[[], object]] = [
+            partial(self.codes, lens) for lens in LENSES if known or not is_error_lens(lens)
+        ]
+        steps += [partial(self.jumps, klass, "token") for klass in DIVERGENCE_CLASSES]
+        for done, step in enumerate(steps):
+            if tell is not None:
+                tell(done / len(steps))
+            step()
 
     def cell_facts(self, cell: Cell | None = None) -> CellFacts:
         """Everything about a cell, the cursor's when not given."""
@@ -287,7 +310,7 @@ class ViewModel:
         """Code of the cursor's cell under the current lens, and what it means in words."""
         code = int(self.codes()[self.state.layer, self.state.row])
         if code == HIDDEN:
-            return code, "hidden by the filter; backspace clears it"
+            return code, "hidden by the filter"
         if self.state.side != "diff":
             return code, self._side_meaning(code)
         if code == ABSENT and self.state.lens == "logprob":
