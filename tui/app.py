@@ -36,6 +36,7 @@ from tui.swaps import SwapScreen
 from workbench.address import Address
 from workbench.view.actions import ACTION_BY_ID, ACTIONS
 from workbench.view.experiments import experiments
+from workbench.view.keymap import DEFAULT_KEYS, Keymap
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.source import Source
@@ -48,6 +49,7 @@ class Workbench(Screen[None]):
 
     Args:
         model: What to show.
+        keymap: The keys of every action.
     """
 
     COMMANDS: ClassVar = {ActionProvider}
@@ -56,14 +58,15 @@ class Workbench(Screen[None]):
         for action in ACTIONS
     ]
 
-    def __init__(self, model: ViewModel) -> None:
+    def __init__(self, model: ViewModel, keymap: Keymap = DEFAULT_KEYS) -> None:
         super().__init__()
         self.model = model
+        self.keymap = keymap
         self._own: dict[str, Callable[[], object]] = {
             **{name: partial(ask, self) for name, ask in DIALOGS.items()},
             "drill.show": self._drill,
             "help.show": lambda: self.app.push_screen(
-                HelpScreen(LENSES[self.model.state.lens], self.model.legend())
+                HelpScreen(LENSES[self.model.state.lens], self.model.legend(), self.keymap)
             ),
             "palette.show": self._show_palette,
             "quit": self._quit,
@@ -90,10 +93,11 @@ class Workbench(Screen[None]):
                     yield self.grid
             yield self.inspector
         yield self.strip
-        yield Footer("footer")
+        yield Footer(self.keymap)
         yield Static(SMALL, id="small", markup=False)
 
     def on_mount(self) -> None:
+        self.app.set_keymap({name: ",".join(keys) for name, keys in self.keymap.items()})
         # What fails here fails again, and is told, when a key asks for it.
         self.run_worker(self.model.warm, thread=True, exit_on_error=False)
 

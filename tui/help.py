@@ -20,6 +20,7 @@ from workbench.names import DEFAULT_CLASS_ORDER, DIRECTION
 from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
 from workbench.view.actions import Group as ActionGroup
 from workbench.view.classes import CLASS_HELP, CLASS_TITLES
+from workbench.view.keymap import Keymap, keymap_path
 from workbench.view.lenses import Lens, is_error_lens
 from workbench.view.palette import ABSENT, ABSENT_GLYPH, LOOKS, code_of_level
 
@@ -39,14 +40,15 @@ class HelpScreen(ModalScreen[None]):
         Binding("pageup", "page_up", "Page up", show=False),
     ]
 
-    def __init__(self, lens: Lens, legend: tuple[str, ...]) -> None:
+    def __init__(self, lens: Lens, legend: tuple[str, ...], keymap: Keymap) -> None:
         super().__init__()
         self.lens = lens
         self.legend = legend
+        self.keymap = keymap
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(help_text(self.lens, self.legend))
+            yield Static(help_text(self.lens, self.legend, self.keymap))
 
     def action_down(self) -> None:
         self.query_one("#help").scroll_relative(y=1, animate=False)
@@ -61,12 +63,13 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#help").scroll_page_up(animate=False)
 
 
-def help_text(lens: Lens, legend: tuple[str, ...]) -> Group:
+def help_text(lens: Lens, legend: tuple[str, ...], keymap: Keymap) -> Group:
     """The page."""
     parts: list[RenderableType] = [Text("Esc closes this page; j and k scroll it", style="italic")]
     parts += _part(f"Levels of lens {lens.key}, {lens.title}", _levels(lens, legend))
     for group, title in GROUP_TITLES.items():
-        parts += _part(title, _keys(group))
+        parts += _part(title, _keys(group, keymap))
+    parts += _part("Your own keys", [(Text("[keys]", _KEY), f"lines in {keymap_path()}, by id")])
     parts += _part("Classes of divergence", _classes())
     parts += _part(
         "Sides", [(Text("A, B", "bold"), f"A is the rollout, B the trainer. {DIRECTION}.")]
@@ -94,10 +97,10 @@ def _levels(lens: Lens, legend: tuple[str, ...]) -> Iterable[tuple[Text, str]]:
     yield Text(f" {ABSENT_GLYPH} ", CODE[ABSENT]), reason
 
 
-def _keys(group: ActionGroup) -> Iterable[tuple[Text, str]]:
+def _keys(group: ActionGroup, keymap: Keymap) -> Iterable[tuple[Text, str]]:
     for action in ACTIONS:
         if action.group == group:
-            yield Text(" ".join(map(key_name, action.keys)), _KEY), action.help
+            yield Text(" ".join(map(key_name, keymap[action.id])), _KEY), action.help
 
 
 def _classes() -> Iterable[tuple[Text, str]]:

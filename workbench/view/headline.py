@@ -89,6 +89,8 @@ def _at_cursor(model: ViewModel) -> Headline:
     if not here:
         ahead = len(index) - before
         hint = f"n: {count(ahead)} ahead" if ahead else "N goes back" if before else "c: class"
+        if state.find:
+            hint = "n: next hit, escape ends the search"
         about = _modules_detail(facts) if is_error_lens(state.lens) else ""
         about = about or _site_detail(facts)
         return Headline(f"{where} · {about} · no {title} here ({hint})", "plain")

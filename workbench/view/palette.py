@@ -40,7 +40,7 @@ SIDE_B_TEXT: Final = "#e69f00"
 
 RAMP: Final = ("#00224e", "#2a3f6d", "#575d6d", "#7d7c78", "#a59c74", "#d2c060", "#fee838")
 """Cividis stops of levels 0 to 6."""
-LIGHT_RAMP: Final = ("#d2c060", "#a59c74", "#706f6c", "#4b5468", "#2a3f6d", "#00153a")
+LIGHT_RAMP: Final = ("#efe6bd", "#c9bb72", "#706f6c", "#4b5468", "#2a3f6d", "#00153a")
 """Levels 1 to 6 on light ground: the ramp turned round, since there the dark stands out; from level
 3 on dark enough to be read as text."""
 LEVEL_GLYPHS: Final = ("·", "~", "-", "=", "#", "!", "×")
