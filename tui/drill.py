@@ -36,6 +36,7 @@ from workbench.view.walk import Stop
 
 TITLES: Final = ("vector", "experts", "down the layers", "across tokens", "against the pin")
 _SHORT: Final = ("vector", "experts", "layers", "tokens", "pin")
+WIDE: Final = 100
 _COPY_LINES: Final = 2000
 """A longer page is copied as far as it can be seen."""
 
@@ -219,11 +220,9 @@ class DrillFoot(Lines):
 
     def lines(self, width: int, _height: int) -> list[Line]:
         view = self._drill.view
-        first, stop = view.seen
-        total = len(view.page)
-        where = f"{count(first + 1)}–{count(stop)} of {count(total)} " if total > view.room else ""
-        said = self._drill.said
-        right = Segment(f"{said} " if said else where, BAR_BOLD if said else BAR_MUTED)
+        said, where = self._drill.said, _place(view)
+        right = Segment(f"{said or where} ", BAR_BOLD if said else BAR_MUTED)
+        gap = "   " if width >= WIDE else "  "
         keys = (
             ("esc", "back"),
             ("tab", "page"),
@@ -233,9 +232,18 @@ class DrillFoot(Lines):
         )
         line, used = [Segment(" ", BAR)], 1
         for key, words in keys:
-            size = len(key) + len(words) + 4
-            if used + size + right.cell_length > width:
-                break
-            line += [Segment(f"{key} ", KEY), Segment(f"{words}   ", BAR_MUTED)]
-            used += size
+            size = len(key) + 1 + len(words) + len(gap)
+            if used + size + right.cell_length <= width:
+                line += [Segment(f"{key} ", KEY), Segment(f"{words}{gap}", BAR_MUTED)]
+                used += size
         return [[*line, Segment(" " * (width - used - right.cell_length), BAR), right]]
+
+
+def _place(view: PageView) -> str:
+    """Where in the page one is; empty when all of it can be seen."""
+    total, (first, stop) = len(view.page), view.seen
+    if total <= view.room:
+        return ""
+    if view.cursor is not None:
+        return f"{count(view.cursor + 1)}/{count(total)}"
+    return f"{count(first + 1)}–{count(stop)} of {count(total)}"

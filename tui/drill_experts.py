@@ -90,7 +90,7 @@ def _sums(facts: ExpertFacts) -> Line:
         Segment(f"{fixed(facts.mass_a, 5):>9}{'':9}", SIDE_A),
         Segment(f"{fixed(facts.mass_b, 5):>9}{'':9}", SIDE_B),
         Segment(f"{short(moved):>10}", BASE),
-        Segment("  moved: half of Σ|A − B|", MUTED),
+        Segment("  ½ Σ|A − B|", MUTED),
     ]
 
 

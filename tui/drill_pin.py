@@ -9,7 +9,7 @@ from tui.styles import BASE, BOLD, GOOD, MUTED, SIDE_A, SIDE_B
 from workbench.view.actions import ACTION_BY_ID, key_name
 from workbench.view.drill.beside import Beside, Difference, Sides
 from workbench.view.inspector import CellFacts, SiteDifference
-from workbench.view.numbers import compact_count, short
+from workbench.view.numbers import compact_count, count, short
 from workbench.view.rows import cut, escape, quote
 
 
@@ -30,7 +30,7 @@ def pin_page(found: Beside | None, width: int) -> TextPage:
         *(_side(sides) for sides in found.sides),
         _flips(found),
         [],
-        _difference_heads(),
+        *_difference_heads(),
         *(_difference(difference) for difference in found.differences),
     ]
     if found.here.address == found.pin.address:
@@ -61,16 +61,18 @@ def _side_heads() -> Line:
 def _side(found: Sides) -> Line:
     return [
         Segment(f" {found.name:<15}", MUTED),
-        Segment(f"{_value(found.here_a):>12}", SIDE_A),
-        Segment(f"{_value(found.here_b):>12}", SIDE_B),
-        Segment(f"{_value(found.pin_a):>14}", SIDE_A),
-        Segment(f"{_value(found.pin_b):>12}", SIDE_B),
+        Segment(f"{_value(found.name, found.here_a):>12}", SIDE_A),
+        Segment(f"{_value(found.name, found.here_b):>12}", SIDE_B),
+        Segment(f"{_value(found.name, found.pin_a):>14}", SIDE_A),
+        Segment(f"{_value(found.name, found.pin_b):>12}", SIDE_B),
     ]
 
 
-def _value(value: float | int | None) -> str:
-    """Whole numbers as they are: a rank is no measurement."""
-    return f"{value:,}" if isinstance(value, int) else short(value, 3)
+def _value(name: str, value: float | None) -> str:
+    """A rank is a whole number, the rest are measurements."""
+    if name == "rank":
+        return "–" if value is None else count(int(value))
+    return short(value, 3)
 
 
 def _flips(found: Beside) -> Line:
@@ -78,9 +80,12 @@ def _flips(found: Beside) -> Line:
     return [Segment(f" {'flips A − B':<15}", MUTED), Segment(f"{here:>24}{pin:>26}", BASE)]
 
 
-def _difference_heads() -> Line:
+def _difference_heads() -> list[Line]:
     heads = f"{'rel L2':>9}{'max|Δ|':>9}{'ulp':>6}"
-    return [Segment(f" {'A − B at':<15}", MUTED), Segment(f"{heads}  {heads}", MUTED)]
+    return [
+        [Segment(f" {'':<15}{'here A − B':>24}  {'pin A − B':>24}", MUTED)],
+        [Segment(f" {'site':<15}{heads}  {heads}", MUTED)],
+    ]
 
 
 def _difference(found: Difference) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Final
 
 from rich.segment import Segment
@@ -9,6 +10,7 @@ from rich.style import Style
 
 from tui.drill_page import Line, Page
 from tui.styles import BASE, BOLD, CODE, GOOD, MUTED
+from workbench.view.bars import bar
 from workbench.view.drill.across import Across, RowLine, SortBy
 from workbench.view.drill.flips import Flip
 from workbench.view.drill.trace import LayerLine, ModelLine, TraceLine
@@ -18,10 +20,15 @@ from workbench.view.rows import cut, escape, fit
 from workbench.view.steps import TITLES
 from workbench.view.walk import Stop
 
-_FLIP: Final = 11
-_MANY: Final = 24
+_FLIP: Final = 8
+_MANY: Final = 20
 """Columns of a flip on a wide screen."""
 _WIDE: Final = 100
+_LEAST: Final = 1e-6
+_LEAST_BAR: Final = 24
+_MAX_BAR: Final = 48
+_REQUEST: Final = 16
+"""Columns from which naming the request is worth it."""
 _SORTS: Final[dict[SortBy, SortBy]] = {"row": "size", "size": "row"}
 
 
@@ -35,23 +42,23 @@ class TracePage(Page):
         here: Where the drill is.
     """
 
-    keys: ClassVar = (("j k", "move"), ("enter", "go there"))
+    keys: ClassVar = (("j k", "move"), ("enter", "go"))
 
     def __init__(self, width: int, lines: list[TraceLine], row: int, here: Stop) -> None:
         super().__init__(width)
         self._lines, self._row = lines, row
         self.cursor = next((i for i, line in enumerate(lines) if _is_at(line, here)), 0)
+        attributed = any(isinstance(line, LayerLine) and line.local is not None for line in lines)
         flip = _flip_width(width)
-        text = f"   layer lvl {'flip':<{flip}} {'':11} {'gates':>8} {'combined':>9} {'residual':>9}"
-        self.heads = [
-            [Segment(cut(f"{text}  worst module", width), MUTED)],
-            [
-                Segment(
-                    cut(f"{'':{flip + 26}}{'max Δ':>7} {'× budget':>9} {'× budget':>9}", width),
-                    MUTED,
-                )
-            ],
-        ]
+        text = f"  layer lvl {'flip':<{flip + 13}}{'gates':>7}{'combined':>9}{'residual':>9}"
+        units = f"{'':{flip + 24}}{'max |Δ|':>8}{'× budget':>9}{'rel L2':>9}"
+        self._room = _bar_room(width, attributed=attributed)
+        if self._room:
+            text += f"  {'residual, 1e-6 to 1,':<{self._room}}"
+            units += f"  {'logarithmic':<{self._room}}"
+        if attributed:
+            text, units = f"{text}  worst module", f"{units}  × budget, who is wrong"
+        self.heads = [[Segment(cut(part, width), MUTED)] for part in (text, units)]
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -61,7 +68,7 @@ class TracePage(Page):
         mark = Segment("▶" if place == self.cursor else " ", BOLD)
         if isinstance(found, ModelLine):
             return [mark, Segment(cut(f" {found.text}", self.width - 1), BASE)]
-        return [mark, *_layer(found, self.width)]
+        return [mark, *_layer(found, self.width, self._room)]
 
     def target(self, place: int) -> Stop | None:
         found = self._lines[place]
@@ -80,17 +87,32 @@ def _flip_width(width: int) -> int:
     return _MANY if width >= _WIDE else _FLIP
 
 
-def _layer(found: LayerLine, width: int) -> Line:
+def _bar_room(width: int, *, attributed: bool) -> int:
+    """Columns for a bar of the residual's difference: only where nothing else needs them."""
+    room = width - _flip_width(width) - 50 - (30 if attributed else 0)
+    return min(_MAX_BAR, room) if room >= _LEAST_BAR else 0
+
+
+def _height(value: float | None) -> float:
+    """A relative error as a share of six decades up to 1."""
+    if value is None or value <= 0 or math.isnan(value):
+        return 0.0
+    return min(1.0, max(0.02, 1 - math.log10(min(value, 1.0)) / math.log10(_LEAST)))
+
+
+def _layer(found: LayerLine, width: int, bar_room: int) -> Line:
     line = [
-        Segment(f" {f'L{found.layer}':<6}", BASE),
+        Segment(f" {f'L{found.layer}':<5}", BASE),
         Segment(f" {GLYPHS[found.code]} ", CODE[found.code]),
         Segment(" ", BASE),
         *_flip(found.flip, found.kind, _flip_width(width)),
-        Segment(f" {short(found.gates, 1):>8} ", BASE),
+        Segment(f"{short(found.gates, 1):>8}", BASE),
         _budgets(found.combined),
-        Segment(" ", BASE),
-        _budgets(found.residual),
+        Segment(f"{short(found.residual_l2, 1):>9}", BASE if found.residual_l2 else MUTED),
     ]
+    if bar_room:
+        blocks = fit(bar(_height(found.residual_l2), bar_room), bar_room)
+        line.append(Segment(f"  {blocks}", MUTED))
     return [*line, *_worst(found, width - sum(part.cell_length for part in line) - 1)]
 
 
@@ -119,10 +141,7 @@ def _worst(found: LayerLine, room: int) -> Line:
     if not found.worst:
         return [Segment(cut("  all equal", room), GOOD)]
     beyond = bool(found.outside)
-    text = f"  {found.worst} {times(found.local)}"
-    text += {"": "", "?": " no arbiter", "AB": " A and B wrong"}.get(
-        found.outside, f" {found.outside} wrong"
-    )
+    text = f"  {found.worst} {times(found.local)} {found.outside}"
     return [Segment(cut(text, room), BOLD if beyond else MUTED)]
 
 
@@ -135,7 +154,7 @@ class AcrossPage(Page):
         row: The cursor's row.
     """
 
-    keys: ClassVar = (("j k", "move"), ("enter", "go there"), ("o", "by row or size"))
+    keys: ClassVar = (("j k", "move"), ("enter", "go"), ("o", "sort"))
 
     def __init__(self, width: int, across: Across, row: int) -> None:
         super().__init__(width)
@@ -151,12 +170,11 @@ class AcrossPage(Page):
         hidden = across.num_hidden
         if hidden:
             about += f"; {hidden:,} that the filter hides are listed too"
-        text = f"   row     lvl token    {'flip':<{flip}} {'':11} {'rel L2':>8} {'× budget':>9}"
+        text = f"  row       lvl token    {'flip':<{flip + 12}}{'rel L2':>8} {'× budget':>9}"
         text += f" {'dlogp':>10}"
-        self.heads = [
-            [Segment(cut(about, self.width), MUTED)],
-            [Segment(cut(f"{text}  request", self.width), MUTED)],
-        ]
+        if self.width - len(text) > _REQUEST:
+            text += "  request"
+        self.heads = [[Segment(cut(part, self.width), MUTED)] for part in (about, text)]
 
     def __len__(self) -> int:
         return len(self._across)
@@ -172,15 +190,15 @@ class AcrossPage(Page):
             *self._numbers(found),
         ]
         room = self.width - sum(part.cell_length for part in line)
-        request = f"  {escape(found.request)} p{found.position}"
-        return [*line, Segment(cut(request, room), MUTED)] if room > 4 else line
+        request = f"  {escape(found.request)} position {found.position}"
+        return [*line, Segment(cut(request, room), MUTED)] if room > _REQUEST else line
 
     def _numbers(self, found: RowLine) -> Line:
         flip = _flip_width(self.width)
         if found.absent:
             words = {"cached": "from the prefix cache", "sampled": "sampled, never fed back"}
             return [
-                Segment(fit(f"{words[found.absent]}", flip + 31), MUTED),
+                Segment(fit(f"{words[found.absent]}", flip + 32), MUTED),
                 Segment(f"{signed(found.dlogp):>10}", BASE),
             ]
         return [

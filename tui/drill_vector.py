@@ -115,7 +115,8 @@ def _histogram(facts: VectorFacts, width: int) -> list[Line]:
     """Components by distance, bars as shares of all."""
     room = min(_MAX_BAR, width - 28)
     total = max(1, facts.size)
-    lines: list[Line] = [[Segment(f" {'ULPs apart':>11} {'components':>11}", MUTED)]]
+    what = "experts" if facts.by_expert else "components"
+    lines: list[Line] = [[Segment(f" {'ULPs apart':>11} {what:>11}", MUTED)]]
     for label, num in facts.histogram:
         style: Style = GOOD if label == "0" else BOLD if label == "NaN/Inf" else BASE
         share = num / total

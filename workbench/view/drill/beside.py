@@ -23,10 +23,10 @@ class Sides(NamedTuple):
     """A value of both sides at both cells."""
 
     name: str
-    here_a: float | int | None
-    here_b: float | int | None
-    pin_a: float | int | None
-    pin_b: float | int | None
+    here_a: float | None
+    here_b: float | None
+    pin_a: float | None
+    pin_b: float | None
 
 
 class Difference(NamedTuple):
