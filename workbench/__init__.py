@@ -7,7 +7,8 @@ torch, transformers or vllm.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.attribution.run import attribute
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.errors import KldiveError
     from workbench.report.text import show
     from workbench.store import Capture, open_capture
+    from workbench.widgets import view as view
 
 __version__ = "0.1.0"
 
@@ -42,7 +44,29 @@ __all__ = [
     "open_comparison",
     "record",
     "show",
+    "view",
 ]
+
+
+class _View(ModuleType):
+    """The package `workbench.view`, which is also the verb: called, it opens a notebook widget.
+
+    Importing any part of the package binds its name here, so that no function could keep it.
+    """
+
+    def __call__(self, comparison: Any, **settings: Any) -> object:
+        """As `workbench.widgets.view`: its settings, its errors."""
+        return import_module("workbench.widgets").view(comparison, **settings)
+
+    @property
+    def __signature__(self) -> object:
+        """What an editor shows at the opening bracket."""
+        from inspect import signature
+
+        return signature(import_module("workbench.widgets").view)
+
+
+import_module("workbench.view").__class__ = _View
 
 
 def __getattr__(name: str) -> object:
