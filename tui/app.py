@@ -17,7 +17,9 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widgets import Static
+from textual.worker import Worker
 
+from tui.background import Background, Follow, Renewed
 from tui.commands import ActionProvider
 from tui.dialogs import DIALOGS
 from tui.drill import DrillScreen
@@ -50,6 +52,7 @@ class Workbench(Screen[None]):
     Args:
         model: What to show.
         keymap: The keys of every action.
+        follow: Follows a recording that may grow; None where there is nothing to follow.
     """
 
     COMMANDS: ClassVar = {ActionProvider}
@@ -58,13 +61,17 @@ class Workbench(Screen[None]):
         for action in ACTIONS
     ]
 
-    def __init__(self, model: ViewModel, keymap: Keymap = DEFAULT_KEYS) -> None:
+    def __init__(
+        self, model: ViewModel, keymap: Keymap = DEFAULT_KEYS, *, follow: Follow | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         self.keymap = keymap
+        self.background = Background(self, follow)
         self._own: dict[str, Callable[[], object]] = {
             **{name: partial(ask, self) for name, ask in DIALOGS.items()},
             "drill.show": self._drill,
+            "failures.show": self._show_failures,
             "help.show": lambda: self.app.push_screen(
                 HelpScreen(LENSES[self.model.state.lens], self.model.legend(), self.keymap)
             ),
@@ -80,7 +87,7 @@ class Workbench(Screen[None]):
         self.rail = Rail(model, self.grid)
         self.ruler = Ruler(model, self.grid)
         self.overview = Overview(model, self.grid)
-        self.status = Status(model)
+        self.status = Status(model, self.background)
         self.strip = TokenStrip(model)
         self.inspector = Inspector(model)
         yield self.status
@@ -98,8 +105,26 @@ class Workbench(Screen[None]):
 
     def on_mount(self) -> None:
         self.app.set_keymap({name: ",".join(keys) for name, keys in self.keymap.items()})
-        # What fails here fails again, and is told, when a key asks for it.
-        self.run_worker(self.model.warm, thread=True, exit_on_error=False)
+        self.background.start()
+
+    def on_unmount(self) -> None:
+        self.background.stop()
+
+    def on_told(self) -> None:
+        self.status.rebuild()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if self.background.heard(event.worker, event.state):
+            self.status.rebuild()
+
+    def on_renewed(self, event: Renewed) -> None:
+        """Shows a recording that has grown; the cursor stays on its token, or at the end."""
+        self.model.take(event.model)
+        self.grid.relayout()
+        self.overview.forget()
+        for panel in (self.status, self.overview, self.strip, self.inspector):
+            panel.rebuild()
+        self.rail.refresh()
 
     def on_resize(self, event: Resize) -> None:
         self._lay_out(event.size)
@@ -168,6 +193,13 @@ class Workbench(Screen[None]):
         self.app.push_screen(
             SwapScreen(experiments(self.model.source), self.model.attribute_command)
         )
+
+    def _show_failures(self) -> None:
+        details = self.background.details()
+        if details is None:
+            self.show(self.model.say("nothing has failed"))
+        else:
+            self.app.push_screen(details)
 
     def _show_palette(self) -> None:
         self.app.action_command_palette()

@@ -72,6 +72,27 @@ def compare_job(
     return Job(subject=subject.of_captures("comparing two captures", a, b), work=work)
 
 
+def live_job(directory: str | os.PathLike[str]) -> Job:
+    """Following a capture that may still be written, from its first chunk on.
+
+    Args:
+        directory: May not exist yet.
+    """
+
+    def work(progress: Progress) -> Made:
+        progress("loading the readers", 0.0)
+        from tui.app import Workbench
+        from tui.follow import OneCapture, model_of_side
+        from workbench.view.growing import GrowingCapture
+
+        capture = OneCapture(GrowingCapture(directory))
+        model = model_of_side(capture.wait(progress))
+        model.act("token.last")
+        return Made(model, lambda: Workbench(model, follow=capture.follow))
+
+    return Job(subject=subject.of_captures("following a recording", directory), work=work)
+
+
 def _workbench(source: Source, at: Address | None, progress: Progress, *, since: float) -> Made:
     """Builds the view-model of a source, and what makes its screen."""
     progress("finding the first divergence", since)

@@ -39,6 +39,10 @@ class Overview(Lines):
         self.grid = grid
         self._pooled: tuple[object, np.ndarray] | None = None
 
+    def forget(self) -> None:
+        """Pools anew at the next drawing: the comparison itself is another."""
+        self._pooled = None
+
     def lines(self, width: int, height: int) -> list[list[Segment]]:
         band = width - LABEL_WIDTH
         if band < 8 or not self.model.num_rows:

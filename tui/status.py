@@ -7,6 +7,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tui import styles
+from tui.background import Background
 from tui.lines import Lines, joined
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.facts import SideFacts
@@ -31,9 +32,10 @@ class Status(Lines):
 
     fill = styles.BAR
 
-    def __init__(self, model: ViewModel) -> None:
+    def __init__(self, model: ViewModel, background: Background) -> None:
         super().__init__("status")
         self.model = model
+        self.background = background
 
     def lines(self, width: int, height: int) -> list[list[Segment]]:
         verdict = self._line(verdict_line(self.model), width)
@@ -81,6 +83,8 @@ class Status(Lines):
             [Segment(f"{CLASS_TITLES[state.klass]} ", styles.BAR_BOLD), Segment(place, styles.BAR)]
         )
         parts += self._chips()
+        if self.background.note:
+            parts.append([Segment(self.background.note, styles.BAR_MUTED)])
         return [*joined(parts, Segment(" · ", styles.BAR_MUTED)), Segment(" ", styles.BAR)]
 
     def _chips(self) -> list[list[Segment]]:
@@ -101,6 +105,8 @@ class Status(Lines):
     def _warnings(self) -> list[Segment]:
         facts = self.model.facts
         found = []
+        if self.background.alarm:
+            found.append(Segment(f" {self.background.alarm} ", styles.CHIP_WARNING))
         if facts.weights == "different":
             found.append(Segment(" WEIGHTS DIFFER ", styles.CHIP_WARNING))
         if facts.rows_compared < facts.rows_expected:

@@ -387,6 +387,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
         group="keep",
     ),
     Action(
+        id="failures.show",
+        keys=("exclamation_mark",),
+        title="What failed",
+        help="What went wrong in the background, in full; the status bar says when something did.",
+        group="session",
+    ),
+    Action(
         id="help.show",
         keys=("question_mark", "f1"),
         title="Help",
@@ -423,6 +430,7 @@ _KEY_NAMES: Final = {
     "full_stop": ".",
     "comma": ",",
     "question_mark": "?",
+    "exclamation_mark": "!",
     "slash": "/",
     "colon": ":",
     "apostrophe": "'",

@@ -81,6 +81,11 @@ class GrowingCapture:
         self._num_rows = self._num_read = 0
         self._columns: dict[str, _Column] = {}
 
+    @property
+    def changed(self) -> float:
+        """When the manifest that was read last was written, seconds since the epoch; 0 before."""
+        return self._seen[0] / 1e9 if self._seen else 0.0
+
     def poll(self) -> bool:
         """Reads what is new; True when anything is.
 
