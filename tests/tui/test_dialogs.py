@@ -10,8 +10,10 @@ from textual.pilot import Pilot
 
 from tests.view.synthetic import make_source
 from tui.app import KldiveApp
+from tui.footer import Footer
 from tui.menu import Menu
 from tui.prompt import Prompt
+from workbench.view.keymap import parse_keymap
 from workbench.view.state import Area, Cell
 
 FLIPS = ((1, 5), (3, 2), (0, 8))
@@ -238,3 +240,18 @@ async def test_light_colours_and_back() -> None:
         assert "#10131a" not in light
         assert "#fbfbf9" in light
         assert "#10131a" in bench.export_screenshot()
+
+
+async def test_own_keys_are_bound_and_shown() -> None:
+    keymap = parse_keymap('[keys]\n"jump.next" = ["f3"]\n"cursor.left" = ["b"]\n')
+    bench = KldiveApp(make_source(num_rows=60, flips=FLIPS))
+    bench.workbench.keymap = keymap
+    async with bench.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        await pilot.press("n")
+        assert bench.model.state.cell == Cell(3, 2)
+        await pilot.press("f3")
+        assert bench.model.state.cell == Cell(1, 5)
+        footer = "".join(part.text for part in bench.screen.query_one(Footer).lines(120, 1)[0])
+        assert "f3 N next / previous" in footer
+        assert "b j k l move" in footer
