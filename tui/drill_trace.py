@@ -10,7 +10,6 @@ from rich.style import Style
 
 from tui.drill_page import Line, Page
 from tui.styles import BASE, BOLD, CODE, GOOD, MUTED
-from workbench.view.bars import bar
 from workbench.view.drill.across import Across, RowLine, SortBy
 from workbench.view.drill.flips import Flip
 from workbench.view.drill.trace import LayerLine, ModelLine, TraceLine
@@ -26,7 +25,7 @@ _MANY: Final = 20
 _WIDE: Final = 100
 _LEAST: Final = 1e-6
 _LEAST_BAR: Final = 24
-_MAX_BAR: Final = 48
+_MAX_BAR: Final = 36
 _REQUEST: Final = 16
 """Columns from which naming the request is worth it."""
 _SORTS: Final[dict[SortBy, SortBy]] = {"row": "size", "size": "row"}
@@ -111,8 +110,8 @@ def _layer(found: LayerLine, width: int, bar_room: int) -> Line:
         Segment(f"{short(found.residual_l2, 1):>9}", BASE if found.residual_l2 else MUTED),
     ]
     if bar_room:
-        blocks = fit(bar(_height(found.residual_l2), bar_room), bar_room)
-        line.append(Segment(f"  {blocks}", MUTED))
+        length = round(_height(found.residual_l2) * bar_room)
+        line.append(Segment(f"  {'━' * length:<{bar_room}}", MUTED))
     return [*line, *_worst(found, width - sum(part.cell_length for part in line) - 1)]
 
 
@@ -165,8 +164,8 @@ class AcrossPage(Page):
     def _head(self) -> None:
         across, flip = self._across, _flip_width(self.width)
         title = TITLES.get(across.site, across.site)
-        what = "row" if across.sort == "row" else f"size of the difference of {title}"
-        about = f" L{across.layer}, {title}: tokens by {what}"
+        what = "in order" if across.sort == "row" else "largest difference first"
+        about = f" L{across.layer} {title}: tokens {what}"
         hidden = across.num_hidden
         if hidden:
             about += f"; {hidden:,} that the filter hides are listed too"

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tui.styles import BASE, BOLD, CODE, CODE_TEXT, GOOD, HERE, MUTED, SIDE_A, SIDE_B
+from workbench.names import LOGPROBS
 from workbench.view.inspector import CellFacts, ExpertRow, Margin, RouterFacts, SiteDifference
 from workbench.view.lenses import Lens
 from workbench.view.numbers import compact_count, fixed, short, signed, spark
@@ -187,12 +188,14 @@ def logprob(facts: CellFacts, width: int, *, b_first: bool = False) -> list[Line
     found = facts.logprob
     if found.a is None and found.b is None:
         return [[Segment(" logp  not scored on either side", MUTED)]]
-    rank_a = f" rank {found.rank_a}" if found.rank_a is not None else ""
-    rank_b = f" rank {found.rank_b}" if found.rank_b is not None else ""
-    kl = "" if found.kl is None else f"  KL {short(found.kl, 1)}"
+    # Narrow columns lose the ranks and the KL, never the probabilities.
+    roomy = width >= FULL_TABLE
+    rank_a = f" rank {found.rank_a}" if roomy and found.rank_a is not None else ""
+    rank_b = f" rank {found.rank_b}" if roomy and found.rank_b is not None else ""
+    kl = f"  KL {short(found.kl, 1)}" if roomy and found.kl is not None else ""
     return [
         [
-            Segment(" logp  ", MUTED),
+            Segment("▶logp  ", BOLD) if facts.site == LOGPROBS else Segment(" logp  ", MUTED),
             *_in_order(
                 f"A {fixed(found.a)}{rank_a}", f"B {fixed(found.b)}{rank_b}", 19, b_first=b_first
             ),

@@ -10,6 +10,8 @@ from workbench.view.model import ViewModel
 from workbench.view.modules import module_text
 from workbench.view.numbers import fixed, short, signed, times
 from workbench.view.rows import quote
+from workbench.view.stepping import step_text
+from workbench.view.walk import Stop
 
 
 def cell_text(model: ViewModel) -> str:
@@ -24,9 +26,12 @@ def cell_text(model: ViewModel) -> str:
         f"{token.request} position {token.position} id {token.token_id} {quote(token.text)}",
         f"logp A {fixed(probability.a, 6)} B {fixed(probability.b, 6)}",
         f"dlogp {signed(probability.dlogp, 6)} ({DIRECTION})",
+        step_text(model, Stop(*model.state.cell, model.state.site)),
     ]
     if facts.router is not None:
-        lines.append(f"{flip_text(facts.router)} · {explained_word(facts.router)}")
+        flips = facts.router.num_flips
+        word = explained_word(facts.router) if flips else "same experts"
+        lines.append(f"{flip_text(facts.router)} · {word}")
         lines += [
             f"  expert {row.expert}: A gate {fixed(row.gate_a, 6)} logit {fixed(row.logit_a, 6)}; "
             f"B gate {fixed(row.gate_b, 6)} logit {fixed(row.logit_b, 6)}"
@@ -47,6 +52,8 @@ def _error(error: ModuleError) -> str:
 
 
 def _site(site: SiteDifference) -> str:
+    if site.site == "topk_ids":
+        return f"  {site.site}: {'same experts' if site.bit_equal else 'different experts'}"
     if site.bit_equal:
         return f"  {site.site}: equal bit for bit"
     return (

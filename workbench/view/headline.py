@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from workbench.names import DivergenceClass
+from workbench.names import LOGPROBS, DivergenceClass
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.inspector import CellFacts, RouterFacts
 from workbench.view.lenses import is_error_lens
@@ -36,11 +36,15 @@ def verdict_line(model: ViewModel) -> Headline:
     facts = model.facts
     if facts.status == "not_comparable":
         return Headline(f"not comparable{_because(facts.reason)}", "warning")
-    words = [f"{facts.status} · {facts.verdict}{_because(_where(model) or facts.reason)}"]
+    # A narrow screen cuts the end: where the error enters comes first, what is in order last.
+    where = _where(model)
+    words = [f"{facts.status} · {facts.verdict}{_because(where)}"]
     if facts.kl is not None:
         words.append(f"KL(A‖B) {short(facts.kl)} ({facts.kl_name})")
     if facts.max_abs_dlogp is not None:
         words.append(f"max |dlogp| {short(facts.max_abs_dlogp)}")
+    if facts.reason and not where:
+        words.append(facts.reason)
     return Headline(" · ".join(words), "good" if facts.status == "equal" else "finding")
 
 
@@ -110,14 +114,18 @@ def _detail(klass: DivergenceClass, facts: CellFacts) -> str:
     if klass in ("flip", "unexplained_flip") and facts.router is not None:
         flip = flip_text(facts.router)
         return flip if klass == "unexplained_flip" else f"{flip} · {explained_word(facts.router)}"
-    if klass == "logprob":
-        logprob = facts.logprob
-        sides = f"logp A {fixed(logprob.a)} B {fixed(logprob.b)}"
-        return f"{sides} · dlogp {signed(logprob.dlogp)} (A − B)"
-    return _site_detail(facts)
+    return _logprob_detail(facts) if klass == "logprob" else _site_detail(facts)
+
+
+def _logprob_detail(facts: CellFacts) -> str:
+    logprob = facts.logprob
+    sides = f"logp A {fixed(logprob.a)} B {fixed(logprob.b)}"
+    return f"{sides} · dlogp {signed(logprob.dlogp)} (A − B)"
 
 
 def _site_detail(facts: CellFacts) -> str:
+    if facts.site == LOGPROBS:
+        return _logprob_detail(facts)
     found = next((site for site in facts.sites if site.site == facts.site), None)
     if found is None or not found.known:
         return f"{facts.site}: {absence(facts)}"
