@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -93,10 +94,14 @@ def logprob_rows(tables: Tables, budgets: Budgets, excused: Excuses | None) -> n
     return beyond_T if excused is None else beyond_T & ~excused.logprob
 
 
+EXCUSABLE: Final[tuple[DivergenceClass, ...]] = ("rounding", "logprob")
+"""Classes that leave out what an explained flip excuses; the others need no excuses."""
+
+
 def class_mask(
-    tables: Tables, klass: DivergenceClass, budgets: Budgets, excused: Excuses
+    tables: Tables, klass: DivergenceClass, budgets: Budgets, excused: Excuses | None
 ) -> np.ndarray:
-    """Which cells belong to a class, bool (L, T)."""
+    """Which cells belong to a class, bool (L, T); without excuses nothing is excused."""
     mask = np.zeros((tables.num_layers, tables.num_rows), np.bool_)
     if klass == "bit":
         for _, differs in differing_sites(tables):
@@ -116,7 +121,9 @@ def class_mask(
         mask[0] |= model_site_mask(tables, FIRST_MODEL_SITE, klass, budgets)
         for site in LAST_MODEL_SITES:
             beyond_T = model_site_mask(tables, site, klass, budgets)
-            mask[-1] |= beyond_T & ~excused.after[-1] if klass == "rounding" else beyond_T
+            if excused is not None and klass == "rounding":
+                beyond_T &= ~excused.after[-1]
+            mask[-1] |= beyond_T
     return mask
 
 
@@ -124,7 +131,7 @@ def sites_of_cell(
     tables: Tables,
     klass: DivergenceClass,
     budgets: Budgets,
-    excused: Excuses,
+    excused: Excuses | None,
     *,
     layer: int,
     row: int,
@@ -136,9 +143,11 @@ def sites_of_cell(
     if klass == "logprob":
         return ["logprobs"] if layer == last else []
     if klass == "local_error":
-        return _beyond_locally(tables, layer, row)
+        return _beyond_locally(_OneCell(tables, layer, row))
     one = _OneCell(tables, layer, row)
-    narrow = _narrowed(excused, layer, row)
+    narrow = None
+    if excused is not None and klass == "rounding":
+        narrow = _narrowed(excused, layer, row)
     budget = _narrowed_budgets(budgets, layer)
     masks: Mapping[str, np.ndarray] = dict(
         differing_sites(one) if klass == "bit" else beyond_sites(one, budget, narrow)
@@ -146,17 +155,17 @@ def sites_of_cell(
     found = [site for site, mask in masks.items() if mask[0, 0]]
     if layer == 0 and model_site_mask(one, FIRST_MODEL_SITE, klass, budgets)[0]:
         found.insert(0, FIRST_MODEL_SITE)
-    if layer == last and not (klass == "rounding" and narrow.after[0, 0]):
+    if layer == last and (narrow is None or not narrow.after[0, 0]):
         found += [s for s in LAST_MODEL_SITES if model_site_mask(one, s, klass, budgets)[0]]
     return found
 
 
-def _beyond_locally(tables: Tables, layer: int, row: int) -> list[str]:
+def _beyond_locally(one: _OneCell) -> list[str]:
     """Sites whose module is beyond its own budget at a cell."""
     return [
         site
         for module, site in LOCAL_SITES.items()
-        if tables.has_column(f"{module}.over") and tables.column(f"{module}.over")[layer, row]
+        if one.has_column(f"{module}.over") and one.column(f"{module}.over")[0, 0]
     ]
 
 

@@ -5,6 +5,7 @@ Axis legend: L layer, T row.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,11 +34,22 @@ class LayerTable:
             size = path.stat().st_size
             if size != self._layout.size:
                 raise unreadable_comparison(path, f"{self._layout.size} bytes", f"{size} bytes")
-            self._bytes: np.ndarray = np.memmap(path, np.uint8, mode="r")
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise unreadable_comparison(
                 path, "a readable file", error.strerror or str(error)
             ) from error
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+    def forget(self) -> None:
+        """Gives the pages that were read back to the system.
+
+        Nothing is lost: what is read again comes from the system's cache of the file. Without this
+        every column that was ever looked at counts as memory of this process.
+        """
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def __contains__(self, name: str) -> bool:
         return name in self._index
@@ -50,7 +62,7 @@ class LayerTable:
         if kind == "b1":
             return self._unpacked(start, length)
         flat = self._bytes[start : start + length].view(np.float32 if kind == "f4" else np.uint32)
-        return flat.view(np.ndarray).reshape(self.num_layers, self.num_rows)
+        return flat.reshape(self.num_layers, self.num_rows)
 
     def missing(self, name: str) -> np.ndarray:
         """Where the column is null, bool (L, T)."""
@@ -88,7 +100,7 @@ class LayerTable:
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows
         bits = np.unpackbits(self._bytes[start : start + length], count=lines, bitorder="little")
-        return bits.view(np.ndarray).view(np.bool_).reshape(self.num_layers, self.num_rows)
+        return bits.view(np.bool_).reshape(self.num_layers, self.num_rows)
 
 
 def columns_from_json(entries: object, where: Path) -> list[Column]:

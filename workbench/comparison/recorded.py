@@ -99,7 +99,7 @@ def find_capture(comparison: Path, side: str, facts: Mapping[str, Any]) -> Path:
     Raises:
         CaptureError: It was moved, removed or recorded again since.
     """
-    places = [comparison / facts["directory_relative"], Path(facts["directory"])]
+    places: list[Path] = [comparison / facts["directory_relative"], Path(facts["directory"])]
     for place in places:
         manifest = place / MANIFEST_NAME
         if manifest.is_file() and zlib.crc32(manifest.read_bytes()) == facts["manifest_crc"]:

@@ -13,6 +13,7 @@ import os
 from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ LAYERS_NAME: Final = "layers.arrow"
 LOCAL_NAME: Final = "local.arrow"
 ATTRIBUTION_NAME: Final = "attribution.json"
 MAX_SUMMARY_BYTES: Final = 256 * 1024 * 1024
-_KEPT_COLUMNS: Final = 12
+_KEPT_COLUMNS: Final = 4
 
 Side = Literal["a", "b"]
 _SIDES: Final[tuple[Side, ...]] = ("a", "b")
@@ -108,9 +109,12 @@ class Comparison:
         self.directory = directory
         self.summary = summary
         self._read_shape()
+        # A face reads one cell while a thread of its own reads whole columns.
+        self._lock = Lock()
         self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
         self._captures: dict[Side, Capture] = dict(captures or {})
         self._recorded: dict[Side, Recorded] = {}
+        self._budgets: dict[str, Budgets] = {}
         self._excuses: dict[str, Excuses] = {}
         self._masks: dict[tuple[DivergenceClass, str], np.ndarray] = {}
 
@@ -193,8 +197,7 @@ class Comparison:
         """
         if not self.has_column(name):
             return self._absent(name)
-        if (kept := self._cache.get(name)) is not None:
-            self._cache.move_to_end(name)
+        if (kept := self._kept(name)) is not None:
             return kept
         values = self._table_of(name).values(name)
         return self._keep(name, values) if values.dtype == np.bool_ else values
@@ -223,8 +226,7 @@ class Comparison:
             self._absent(name)
             return np.ones((self.num_layers, self.num_rows), np.bool_)
         key = name + "?"
-        if (kept := self._cache.get(key)) is not None:
-            self._cache.move_to_end(key)
+        if (kept := self._kept(key)) is not None:
             return kept
         return self._keep(key, self._table_of(name).missing(name))
 
@@ -238,11 +240,29 @@ class Comparison:
             return Values(self._absent(name)[:1, :1], np.ones((1, 1), np.bool_))
         return self._table_of(name).cell(name, layer, row)
 
+    def forget(self) -> None:
+        """Gives the memory of columns that were read back to the system.
+
+        Nothing is lost but the time to map them again; arrays that were handed out stay good.
+        """
+        if "_table" in self.__dict__:
+            self._table.forget()
+        if "_local" in self.__dict__:
+            self._local.forget()
+
+    def _kept(self, key: str) -> np.ndarray | None:
+        with self._lock:
+            kept = self._cache.get(key)
+            if kept is not None:
+                self._cache.move_to_end(key)
+            return kept
+
     def _keep(self, key: str, values: np.ndarray) -> np.ndarray:
         values.flags.writeable = False
-        self._cache[key] = values
-        if len(self._cache) > _KEPT_COLUMNS:
-            self._cache.popitem(last=False)
+        with self._lock:
+            self._cache[key] = values
+            if len(self._cache) > _KEPT_COLUMNS:
+                self._cache.popitem(last=False)
         return values
 
     def _absent(self, name: str) -> np.ndarray:
@@ -343,7 +363,9 @@ class Comparison:
         """
         if profile is None:
             profile = str(self.summary["tolerance"]["profile"])
-        return budgets(self._precision, profile)
+        if profile not in self._budgets:
+            self._budgets[profile] = budgets(self._precision, profile)
+        return self._budgets[profile]
 
     def excuses(self, profile: str | None = None) -> Excuses:
         """What lies downstream of explained flips."""
@@ -365,10 +387,16 @@ class Comparison:
         found = self.budgets(profile)
         key = (klass, found.profile)
         if key not in self._masks:
-            mask = classes.class_mask(self, klass, found, self.excuses(profile))
-            mask.flags.writeable = False
-            self._masks[key] = mask
-        return self._masks[key]
+            mask = classes.class_mask(self, klass, found, self._excuses_of(klass, profile))
+            # A bit per cell is kept: unpacking costs less than a millisecond per million.
+            self._masks[key] = np.packbits(mask)
+        shape = (self.num_layers, self.num_rows)
+        bits = np.unpackbits(self._masks[key], count=shape[0] * shape[1])
+        bits.flags.writeable = False
+        return bits.view(np.bool_).reshape(shape)
+
+    def _excuses_of(self, klass: DivergenceClass, profile: str | None) -> Excuses | None:
+        return self.excuses(profile) if klass in classes.EXCUSABLE else None
 
     def divergences(
         self, klass: DivergenceClass, order: Order = "token", profile: str | None = None
@@ -385,8 +413,9 @@ class Comparison:
         self, klass: DivergenceClass, layer: int, row: int, profile: str | None = None
     ) -> list[str]:
         """Sites of a cell that belong to a class, in execution order; `logprobs` for that class."""
+        excused = self._excuses_of(klass, profile)
         return classes.sites_of_cell(
-            self, klass, self.budgets(profile), self.excuses(profile), layer=layer, row=row
+            self, klass, self.budgets(profile), excused, layer=layer, row=row
         )
 
 
