@@ -14,6 +14,8 @@ from tui.job import Job, Made, Progress
 from workbench.address import Address
 
 if TYPE_CHECKING:
+    from tui.background import Follow
+    from workbench.view.model import ViewModel
     from workbench.view.source import Source
 
 
@@ -81,16 +83,45 @@ def live_job(directory: str | os.PathLike[str]) -> Job:
 
     def work(progress: Progress) -> Made:
         progress("loading the readers", 0.0)
-        from tui.app import Workbench
         from tui.follow import OneCapture, model_of_side
         from workbench.view.growing import GrowingCapture
 
         capture = OneCapture(GrowingCapture(directory))
         model = model_of_side(capture.wait(progress))
         model.act("token.last")
-        return Made(model, lambda: Workbench(model, follow=capture.follow))
+        return _made(model, capture.follow)
 
     return Job(subject=subject.of_captures("following a recording", directory), work=work)
+
+
+def live_pair_job(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    workplace: Path,
+    tolerance: str = "auto",
+    at: Address | None = None,
+) -> Job:
+    """Comparing two captures that may still be written, again whenever both have grown.
+
+    Args:
+        a: Capture A (rollout); may not exist yet.
+        b: Capture B (trainer).
+        workplace: Where comparisons are written.
+        tolerance: Name of the profile.
+        at: Where to put the cursor; the first divergence when None.
+    """
+
+    def work(progress: Progress) -> Made:
+        progress("loading the readers", 0.0)
+        from tui.follow_pair import TwoCaptures
+        from workbench.view.model import ViewModel
+
+        captures = TwoCaptures(a, b, workplace=workplace, tolerance=tolerance)
+        comparison = captures.wait(progress)
+        return _made(ViewModel(comparison, at=at), captures.follow)
+
+    return Job(subject=subject.of_captures("following two recordings", a, b), work=work)
 
 
 def _workbench(source: Source, at: Address | None, progress: Progress, *, since: float) -> Made:
@@ -100,7 +131,14 @@ def _workbench(source: Source, at: Address | None, progress: Progress, *, since:
 
     model = ViewModel(source, at=at)
     progress("drawing", 0.9)
-    from tui.app import Workbench
-
+    made = _made(model)
     progress("drawing", 1.0)
-    return Made(model, lambda: Workbench(model))
+    return made
+
+
+def _made(model: ViewModel, follow: Follow | None = None) -> Made:
+    from tui.app import Workbench
+    from workbench.view.keymap import load_keymap
+
+    keymap = load_keymap()
+    return Made(model, lambda: Workbench(model, keymap, follow=follow))

@@ -27,22 +27,35 @@ from workbench.address import Address, parse_address
     "--tolerance",
     help="Profile to compare two captures with: auto, bitwise, fp32, bf16, fp16 or fp8.",
 )
+@click.option("--live", is_flag=True, help="Follow a capture, or two, that may still be recorded.")
 def command(
-    directories: tuple[str, ...], at: str | None, out: Path | None, tolerance: str | None
+    directories: tuple[str, ...],
+    at: str | None,
+    out: Path | None,
+    tolerance: str | None,
+    *,
+    live: bool,
 ) -> int:
     """Step through a comparison layer by layer and token by token.
 
     DIR is what `kldive compare` wrote. Two directories are captures A (rollout) and B (trainer):
-    they are compared first, into a temporary directory unless -o says where.
+    they are compared first, into a temporary directory unless -o says where. With --live, DIR is
+    one capture, which may not even exist yet; two are compared again whenever both have grown.
     """
     address = None if at is None else parse_address(at)
-    _check(directories, out, tolerance)
+    _check(directories, out, tolerance, live=live)
+    if live:
+        return _live(directories, tolerance or "auto", address)
     if len(directories) == 1:
         return _comparison(directories[0], address)
     return _captures(*directories, out=out, tolerance=tolerance or "auto", at=address)
 
 
-def _check(directories: tuple[str, ...], out: Path | None, tolerance: str | None) -> None:
+def _check(
+    directories: tuple[str, ...], out: Path | None, tolerance: str | None, *, live: bool
+) -> None:
+    if live and out is not None:
+        raise click.UsageError("--live keeps no comparison; compare when both captures have ended")
     if len(directories) > 2:
         raise click.UsageError(
             f"give one comparison or two captures, and not {len(directories)} directories"
@@ -86,6 +99,22 @@ def _captures(a: str, b: str, *, out: Path | None, tolerance: str, at: Address |
         again = again if out is None else shlex.join(["kldive", "tui", str(out)])
         job = compare_job(a, b, out=target, tolerance=tolerance, at=at)
         return run_job(job, come_back=again, note=keep if out is None else "")
+
+
+def _live(directories: tuple[str, ...], tolerance: str, at: Address | None) -> int:
+    if not _has_terminal():
+        raise click.UsageError("--live needs a terminal; `kldive show` reports a comparison")
+    from tui.jobs import live_job, live_pair_job
+    from tui.run import run_job
+
+    again = shlex.join(["kldive", "tui", "--live", *directories])
+    if len(directories) == 1:
+        return run_job(live_job(directories[0]), come_back=again)
+    with tempfile.TemporaryDirectory(prefix="kldive-", ignore_cleanup_errors=True) as name:
+        a, b = directories
+        job = live_pair_job(a, b, workplace=Path(name), tolerance=tolerance, at=at)
+        keep = shlex.join(["kldive", "compare", a, b])
+        return run_job(job, come_back=again, note=f"keep a comparison with: {keep} -o DIR")
 
 
 @contextmanager
