@@ -129,6 +129,17 @@ def test_a_capture_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     assert read(capture).num_rows == 1
 
 
+def test_a_chunk_of_rows_that_were_only_sampled_has_no_arrays_to_read(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "a")
+    recording.append([("x", 0)], [[0, 1, 2, 3]])
+    tokens = {"request": ["x"], "position": [1], "token_id": [1], "state": ["sampled"]}
+    empty = {"layers.0.router_logits": np.zeros((0, 4), np.float32)}
+    recording.writer.append(tokens, empty)
+    source = read(GrowingCapture(tmp_path / "a"))
+    assert source.num_rows == 2
+    assert source.missing("topk.margin_a").tolist() == [[False, True]] * 2
+
+
 def test_another_recording_in_the_same_place_is_read_from_its_start(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "a")
     capture = GrowingCapture(tmp_path / "a")

@@ -9,6 +9,7 @@ request by request. Axes: L layer, T row, E expert, D hidden.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,7 +221,7 @@ def _measured(chunk: Chunk, name: str, top_k: int) -> np.ndarray:
     """A site's number per array row: the margin of scores, or how many are NaN or Inf."""
     is_router = split_site(name)[1] == "router_logits"
     stored, dtype = chunk.bits(name), chunk.dtype(name)
-    flat_TD = stored.reshape(len(stored), -1)
+    flat_TD = stored.reshape(len(stored), math.prod(stored.shape[1:]))
     step = max(1, _BLOCK_ELEMENTS // max(1, flat_TD.shape[1]))
     parts = [np.zeros(0, np.float32 if is_router else np.uint32)]
     with np.errstate(invalid="ignore"):
