@@ -197,7 +197,10 @@ def logprob(facts: CellFacts, width: int, *, b_first: bool = False) -> list[Line
         [
             Segment("▶logp  ", BOLD) if facts.site == LOGPROBS else Segment(" logp  ", MUTED),
             *_in_order(
-                f"A {fixed(found.a)}{rank_a}", f"B {fixed(found.b)}{rank_b}", 19, b_first=b_first
+                f"A {fixed(found.a)}{rank_a}",
+                f"B {fixed(found.b)}{rank_b}",
+                19 if roomy else 14,
+                b_first=b_first,
             ),
         ],
         [
