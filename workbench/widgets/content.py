@@ -52,6 +52,7 @@ def about(model: ViewModel) -> dict[str, Any]:
             "muted": palette.MUTED,
             "accent": palette.ACCENT,
             "first": palette.RAMP[5],
+            "warning": palette.RAMP[6],
             "pin": palette.SIDE_A_TEXT,
             "a": palette.SIDE_A_FILL,
             "b": palette.SIDE_B_FILL,

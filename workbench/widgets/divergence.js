@@ -376,9 +376,10 @@ class Face {
         make("div", "kld-left", {}, this.grid, this.strip, this.legend),
         this.inspector),
       this.hint, this.live, this.overlay);
-    this.root.style.setProperty("--kld-a", about.colors.a);
-    this.root.style.setProperty("--kld-b", about.colors.b);
-    this.root.style.setProperty("--kld-ground", about.colors.background);
+    const { a, b, background, warning } = about.colors;
+    for (const [name, value] of Object.entries({ a, b, ground: background, warning })) {
+      this.root.style.setProperty(`--kld-${name}`, value);
+    }
     this.host.append(this.root);
   }
 

@@ -5,6 +5,8 @@ Made from `workbench.view.actions`; no key is named a second time. Stdlib only.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Any, Final
 
 from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
@@ -21,18 +23,12 @@ COPIES: Final = ("copy.cell", "copy.link")
 """Actions that put a text on the clipboard."""
 FRONT_END: Final = (*MENUS, *PROMPTS, *COPIES, "help.show")
 
-_BROWSER_KEYS: Final = {
-    "full_stop": ".",
-    "comma": ",",
-    "question_mark": "?",
-    "slash": "/",
-    "colon": ":",
-    "apostrophe": "'",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
+_NAMED: Final = {
     "backspace": "Backspace",
     "space": " ",
     "enter": "Enter",
+    "tab": "Tab",
+    "delete": "Delete",
     "left": "ArrowLeft",
     "right": "ArrowRight",
     "up": "ArrowUp",
@@ -42,22 +38,29 @@ _BROWSER_KEYS: Final = {
     "home": "Home",
     "end": "End",
     "escape": "Escape",
-    "f1": "F1",
+    "slash": "/",
+    "backslash": "\\",
+    "at": "@",
+    "minus": "-",
+    "plus": "+",
+    "underscore": "_",
 }
+"""Keys without a character, and those that Textual calls by another name than Unicode does."""
 
 
 def browser_key(key: str) -> str | None:
     """A key as a browser's `KeyboardEvent.key`; None for chords, which belong to the browser.
 
-    >>> browser_key("full_stop"), browser_key("N"), browser_key("ctrl+p")
-    ('.', 'N', None)
+    >>> browser_key("full_stop"), browser_key("N"), browser_key("f1"), browser_key("ctrl+p")
+    ('.', 'N', 'F1', None)
     """
-    if "+" in key and len(key) > 1:
-        return None
-    found = _BROWSER_KEYS.get(key, key)
-    if len(found) > 1 and key not in _BROWSER_KEYS:
-        raise ValueError(f"no browser key is known for {key!r}")
-    return found
+    if len(key) == 1 or "+" in key:
+        return key if len(key) == 1 else None
+    if key in _NAMED:
+        return _NAMED[key]
+    if re.fullmatch(r"f\d{1,2}", key):
+        return key.upper()
+    return unicodedata.lookup(key.replace("_", " "))
 
 
 def key_map() -> list[dict[str, Any]]:
