@@ -231,7 +231,8 @@ class DrillFoot(Lines):
             ("y", "copy"),
         )
         line, used = [Segment(" ", BAR)], 1
-        for key, words in keys:
+        for spaced, words in keys:
+            key = spaced if width >= WIDE else spaced.replace(" ", "")
             size = len(key) + 1 + len(words) + len(gap)
             if used + size + right.cell_length <= width:
                 line += [Segment(f"{key} ", KEY), Segment(f"{words}{gap}", BAR_MUTED)]

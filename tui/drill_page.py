@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.styles import BASE
+from tui.styles import BASE, BOLD
 from workbench.view import palette
 from workbench.view.walk import Stop
 
@@ -29,7 +29,8 @@ class Page:
     Attributes:
         keys: Keys of this page and words for them, for the footer.
         heads: Lines that stay at the top.
-        cursor: The line that the cursor starts on; None for a page that only scrolls.
+        cursor: The line that the cursor starts on; None for a page that only scrolls. Lines of a
+            page with a cursor leave one column for its mark.
     """
 
     keys: ClassVar[tuple[tuple[str, str], ...]] = (("j k", "scroll"),)
@@ -180,5 +181,7 @@ class PageView(ScrollView, can_focus=False):
             return Strip.blank(width, BASE)
         self.lines_made += 1
         line = self.page.line(place)
+        if self.cursor is not None:
+            line = [Segment("▶" if place == self.cursor else " ", BOLD), *line]
         strip = Strip(line).adjust_cell_length(width, BASE)
         return strip.apply_style(_CURSOR) if place == self.cursor else strip

@@ -64,10 +64,9 @@ class TracePage(Page):
 
     def line(self, place: int) -> Line:
         found = self._lines[place]
-        mark = Segment("▶" if place == self.cursor else " ", BOLD)
         if isinstance(found, ModelLine):
-            return [mark, Segment(cut(f" {found.text}", self.width - 1), BASE)]
-        return [mark, *_layer(found, self.width, self._room)]
+            return [Segment(cut(f" {found.text}", self.width - 1), BASE)]
+        return _layer(found, self.width - 1, self._room)
 
     def target(self, place: int) -> Stop | None:
         found = self._lines[place]
@@ -104,7 +103,7 @@ def _layer(found: LayerLine, width: int, bar_room: int) -> Line:
         Segment(f" {f'L{found.layer}':<5}", BASE),
         Segment(f" {GLYPHS[found.code]} ", CODE[found.code]),
         Segment(" ", BASE),
-        *_flip(found.flip, found.kind, _flip_width(width)),
+        *_flip(found.flip, found.kind, _flip_width(width + 1)),
         Segment(f"{short(found.gates, 1):>8}", BASE),
         _budgets(found.combined),
         Segment(f"{short(found.residual_l2, 1):>9}", BASE if found.residual_l2 else MUTED),
@@ -112,7 +111,7 @@ def _layer(found: LayerLine, width: int, bar_room: int) -> Line:
     if bar_room:
         length = round(_height(found.residual_l2) * bar_room)
         line.append(Segment(f"  {'━' * length:<{bar_room}}", MUTED))
-    return [*line, *_worst(found, width - sum(part.cell_length for part in line) - 1)]
+    return [*line, *_worst(found, width - sum(part.cell_length for part in line))]
 
 
 def _flip(flip: Flip | None, kind: str, width: int) -> Line:
@@ -180,15 +179,13 @@ class AcrossPage(Page):
 
     def line(self, place: int) -> Line:
         found = self._across.line(place)
-        mark = Segment("▶" if place == self.cursor else " ", BOLD)
         line = [
-            mark,
             Segment(f" {f't{found.row}':<8}", BASE),
             Segment(f" {GLYPHS[found.code]} ", CODE[found.code]),
             Segment(f" {fit(escape(found.text), 8)} ", BASE),
             *self._numbers(found),
         ]
-        room = self.width - sum(part.cell_length for part in line)
+        room = self.width - 1 - sum(part.cell_length for part in line)
         request = f"  {escape(found.request)} position {found.position}"
         return [*line, Segment(cut(request, room), MUTED)] if room > _REQUEST else line
 

@@ -119,6 +119,8 @@ def test_a_few_units_of_the_last_place_are_said_as_such() -> None:
     found = difference("attn_out", 0.001, max_ulp=1.0)
     said = step_sentence(facts("attn_out", difference=found))
     assert said == "L2 attention output: equal to 1 ULP, 0.1 of the rounding budget"
+    other_type = replace(found, max_ulp=0.0)
+    assert "equal in the coarser type" in step_sentence(facts("attn_out", difference=other_type))
     more = replace(found, max_ulp=5.0)
     assert "rel L2" in step_sentence(facts("attn_out", difference=more))
 

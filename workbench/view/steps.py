@@ -125,7 +125,8 @@ def _size(found: SiteDifference, budget: float | None) -> str:
     if found.bit_equal:
         return "equal bit for bit"
     if found.max_ulp is not None and found.max_ulp <= FEW_ULPS:
-        size = f"equal to {int(found.max_ulp)} ULP"
+        few = int(found.max_ulp)
+        size = f"equal to {few} ULP" if few else "equal in the coarser type"
     else:
         size = f"rel L2 {short(found.rel_l2, 1)}"
     share = of_budget(found.rel_l2, budget)
