@@ -76,6 +76,9 @@ class ArraySource:
         kind = known_columns()[name]
         return np.full(shape, np.nan, np.float32) if kind == "f4" else np.zeros(shape, np.uint32)
 
+    def forget(self) -> None:
+        """Nothing is mapped."""
+
     def missing(self, name: str) -> np.ndarray:
         shape = (self.num_layers, self.num_rows)
         if name not in self._columns:

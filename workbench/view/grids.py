@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import Final, Generic, TypeVar
@@ -53,6 +54,15 @@ class Recent(Generic[Made]):
     def __contains__(self, key: object) -> bool:
         return key in self._values
 
+    def peek(self, key: object) -> Made | None:
+        """The value of a key, None when it is not there."""
+        found = self._values.get(key)
+        if found is not None:
+            # Another thread may have pushed it out since; the value is good all the same.
+            with suppress(KeyError):
+                self._values.move_to_end(key)
+        return found
+
     def get(self, key: object, make: Callable[[], Made]) -> Made:
         """The value of a key, made when it is not there."""
         if key not in self._values:
@@ -87,25 +97,21 @@ class Grids:
 
     def codes(self, state: ViewState, step: int = 0) -> np.ndarray:
         """The grid as the state shows it, 2**step rows per column, uint8 (L, ceil(T / 2**step))."""
-        with self.lock:
-            return self._pyramid(state).at(step)
+        return self._pyramid(state).at(step)
 
     def unfiltered(self, state: ViewState) -> np.ndarray:
         """The grid with no cell hidden, uint8 (L, T)."""
-        with self.lock:
-            return self._unfiltered(_look(state)).at(0)
+        return self._unfiltered(_look(state)).at(0)
 
     def worst_by_layer(self, state: ViewState) -> np.ndarray:
         """The largest code of each layer, uint8 (L,)."""
-        with self.lock:
-            key = (_look(state), _filter_key(state))
-            return self._worst.get(key, lambda: self.codes(state).max(axis=1, initial=0))
+        key = (_look(state), _filter_key(state))
+        return self._made(self._worst, key, lambda: self.codes(state).max(axis=1, initial=0))
 
     def jumps(self, state: ViewState, klass: DivergenceClass, order: Order) -> JumpIndex:
         """The shown cells of a class in a scan order."""
-        with self.lock:
-            key = (klass, order, state.tolerance, _filter_key(state))
-            return self._jumps.get(key, lambda: JumpIndex(self._mask(state, klass), order))
+        key = (klass, order, state.tolerance, _filter_key(state))
+        return self._made(self._jumps, key, lambda: JumpIndex(self._mask(state, klass), order))
 
     def has_jumps(self, state: ViewState, klass: DivergenceClass) -> bool:
         """Whether a class' index stands ready in the state's order."""
@@ -113,37 +119,54 @@ class Grids:
 
     def layer_rows(self, state: ViewState) -> list[np.ndarray]:
         """Ascending rows of the shown cells of the state's class, per layer."""
-        with self.lock:
-            key = (state.klass, state.tolerance, _filter_key(state))
-            return self._layer_rows.get(key, lambda: rows_by_layer(self._mask(state, state.klass)))
+        key = (state.klass, state.tolerance, _filter_key(state))
+        return self._made(
+            self._layer_rows, key, lambda: rows_by_layer(self._mask(state, state.klass))
+        )
 
     def shown(self, state: ViewState) -> np.ndarray | None:
         """Which cells the filter lets through, bool (L, T); None when there is no filter."""
         key = _filter_key(state)
         if key is None:
             return None
+        return self._made(self._shown, key, lambda: self._passing(state))
+
+    def _made(self, kept: Recent[Made], key: object, make: Callable[[], Made]) -> Made:
+        """A value that stands ready, at once; otherwise made under the lock.
+
+        Whoever warms the caches holds the lock while a grid is built, and a key must not wait.
+        """
+        ready = kept.peek(key)
+        if ready is not None:
+            return ready
         with self.lock:
-            return self._shown.get(key, lambda: self._passing(state))
+            return kept.get(key, make)
 
     def _pyramid(self, state: ViewState) -> Pyramid:
         shown_LT, plain = self.shown(state), self._unfiltered(_look(state))
         if shown_LT is None:
             return plain
         key = (_look(state), _filter_key(state))
-        return self._filtered.get(
-            key, lambda: Pyramid(np.where(shown_LT, plain.at(0), np.uint8(HIDDEN)))
+        return self._made(
+            self._filtered,
+            key,
+            lambda: Pyramid(np.where(shown_LT, plain.at(0), np.uint8(HIDDEN))),
         )
 
     def _unfiltered(self, look: Look) -> Pyramid:
-        return self._plain.get(look, lambda: Pyramid(self._codes(look)))
+        return self._made(self._plain, look, lambda: Pyramid(self._codes(look)))
 
     def _codes(self, look: Look) -> np.ndarray:
         if look.side == "diff":
-            return lens_codes(self._source, look.lens, self._attribution, look.tolerance)
-        return side_codes(self._source, look.lens, look.side, self._attribution)
+            codes_LT = lens_codes(self._source, look.lens, self._attribution, look.tolerance)
+        else:
+            codes_LT = side_codes(self._source, look.lens, look.side, self._attribution)
+        self._source.forget()
+        return codes_LT
 
     def _mask(self, state: ViewState, klass: DivergenceClass) -> np.ndarray:
         mask_LT = self._source.class_mask(klass, state.tolerance or None)
+        self._source.forget()
         shown_LT = self.shown(state)
         return mask_LT if shown_LT is None else mask_LT & shown_LT
 

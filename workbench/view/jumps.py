@@ -9,11 +9,14 @@ Axes: L layer, T row, N entry.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from workbench.view.state import Cell, Order
+
+_SPARSE: Final = 32
+"""With fewer than one cell in so many, sorting them is faster than turning the mask round."""
 
 
 class JumpIndex:
@@ -28,9 +31,7 @@ class JumpIndex:
         self.order = order
         self._num_layers: int = mask_LT.shape[0]
         self._num_rows: int = mask_LT.shape[1]
-        scanned = mask_LT.T if order == "token" else mask_LT
-        kind = np.uint32 if mask_LT.size < 2**32 else np.uint64
-        self._keys_N = np.flatnonzero(np.ascontiguousarray(scanned)).astype(kind)
+        self._keys_N = _keys(mask_LT, order)
 
     def __len__(self) -> int:
         return len(self._keys_N)
@@ -69,6 +70,17 @@ class JumpIndex:
         if self.order == "token":
             return Cell(layer=key % self._num_layers, row=key // self._num_layers)
         return Cell(layer=key // self._num_rows, row=key % self._num_rows)
+
+
+def _keys(mask_LT: np.ndarray, order: Order) -> np.ndarray:
+    """Places in the scan of the cells of a class, ascending."""
+    kind = np.uint32 if mask_LT.size < 2**32 else np.uint64
+    if order == "layer":
+        return np.flatnonzero(mask_LT).astype(kind)
+    if np.count_nonzero(mask_LT) * _SPARSE < mask_LT.size:
+        layers_N, rows_N = np.nonzero(mask_LT)
+        return np.sort((rows_N * len(mask_LT) + layers_N).astype(kind))
+    return np.flatnonzero(np.ascontiguousarray(mask_LT.T)).astype(kind)
 
 
 def rows_by_layer(mask_LT: np.ndarray) -> list[np.ndarray]:

@@ -236,6 +236,8 @@ def error_codes(source: Source, found: Attribution, number: Number) -> np.ndarra
                 over_T = None if over_LT is None else over_LT[layer]
                 codes_T = _codes(error_LT[layer], verdict.budget, over_T)
                 np.maximum(codes_LT[layer], codes_T, out=codes_LT[layer])
+        # Nine modules' columns at once would be a hundred megabytes for a large comparison.
+        source.forget()
     return codes_LT
 
 
@@ -248,11 +250,13 @@ def _codes(error_T: np.ndarray, budget: float, over_T: np.ndarray | None) -> np.
     """Codes of one module in one layer; with `over_T`, beyond exactly there."""
     codes_T = numeric_levels(error_T, budget) + np.uint8(EQUAL)
     if over_T is not None:
-        within_T = ~over_T & np.isfinite(error_T)
-        np.minimum(codes_T, _WITHIN, out=codes_T, where=within_T)
-        np.maximum(codes_T, _BEYOND, out=codes_T, where=over_T)
+        free_T = over_T | ~np.isfinite(error_T)
+        np.minimum(codes_T, np.maximum(free_T * np.uint8(255), _WITHIN), out=codes_T)
+        np.maximum(codes_T, over_T * np.uint8(_BEYOND), out=codes_T)
     # A missing number reads as NaN; a NaN that a module made has the error Inf.
-    codes_T[np.isnan(error_T)] = ABSENT
+    nan_T = np.isnan(error_T)
+    if nan_T.any():
+        codes_T[nan_T] = ABSENT
     return codes_T
 
 

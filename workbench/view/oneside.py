@@ -112,6 +112,9 @@ class OneSide:
         kind = _NUMPY_KIND[known_columns().get(name, "f4")]
         return np.full((self.num_layers, self.num_rows), np.nan if kind is np.float32 else 0, kind)
 
+    def forget(self) -> None:
+        """Nothing is mapped: columns grow in memory."""
+
     def missing(self, name: str) -> np.ndarray:
         """Where a metric has no value, bool (L, T)."""
         kept = self._own(name)

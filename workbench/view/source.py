@@ -78,6 +78,9 @@ class Source(Protocol):
     def column(self, name: str) -> np.ndarray:
         """A metric per cell, shape (L, T)."""
 
+    def forget(self) -> None:
+        """Gives the memory of columns that were read back to the system; they stay readable."""
+
     def missing(self, name: str) -> np.ndarray:
         """Where a metric has no value, bool (L, T)."""
 

@@ -19,13 +19,15 @@ class Pyramid:
     def __init__(self, codes_LT: Grid) -> None:
         if codes_LT.dtype != np.uint8 or codes_LT.ndim != 2:
             raise TypeError(f"codes must be 2-D uint8, got {codes_LT.ndim}-D {codes_LT.dtype}")
-        self._steps = [codes_LT]
+        self._steps = {0: codes_LT}
 
     def at(self, step: int) -> Grid:
         """The grid with 2**step rows of the comparison per column, shape (L, ceil(T / 2**step))."""
-        while len(self._steps) <= step:
-            self._steps.append(halve_rows(self._steps[-1]))
-        return self._steps[step]
+        found = self._steps.get(step)
+        if found is None:
+            # Two threads may come here at once; both make the same.
+            found = self._steps[step] = halve_rows(self.at(step - 1))
+        return found
 
 
 def halve_rows(codes_LT: Grid) -> Grid:
