@@ -29,7 +29,7 @@ from workbench.view.grids import Grids, Recent
 from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
 from workbench.view.jumps import JumpIndex, count_between
-from workbench.view.lenses import LENSES, is_error_lens, lens_of_site
+from workbench.view.lenses import LENSES, is_error_lens, lens_of_site, missing_cells
 from workbench.view.link import Link, same_directory
 from workbench.view.local import attribution, why_absent
 from workbench.view.modules import short_title
@@ -71,6 +71,7 @@ class ViewModel:
         self._facts_here: CellFacts
         self._hits: Recent[np.ndarray] = Recent(8)
         self._searchable: Text | None = None
+        self._num_missing: dict[LensId, int] = {}
         self._texts = source.rows["text"]
         self._request_starts = _request_starts(source)
         self.token_width = text_width(self._texts.to_list())
@@ -240,6 +241,14 @@ class ViewModel:
         """The index of a class in a scan order; cells that the filter hides are left out."""
         return self.grids.jumps(self.state, klass, order)
 
+    @property
+    def num_missing(self) -> int:
+        """Cells that should have a number under the current lens and have none."""
+        lens = self.state.lens
+        if lens not in self._num_missing:
+            self._num_missing[lens] = missing_cells(self.source, lens)
+        return self._num_missing[lens]
+
     def first_rows(self) -> dict[DivergenceClass, int]:
         """Row of the first shown divergence per class; of classes that were looked at, at least."""
         if self.state.tolerance == self.facts.tolerance and not self.state.filter:
@@ -298,13 +307,12 @@ class ViewModel:
         """Everything about a cell, the cursor's when not given."""
         here = cell or self.state.cell
         key = (here, self.state.site)
-        with self.grids.lock:
-            if self._facts_of != key:
-                self._facts_here = cell_facts(
-                    self.source, here, self.state.site, self.sites, self.attribution
-                )
-                self._facts_of = key
-            return self._facts_here
+        if self._facts_of != key:
+            self._facts_here = cell_facts(
+                self.source, here, self.state.site, self.sites, self.attribution
+            )
+            self._facts_of = key
+        return self._facts_here
 
     def meaning(self) -> tuple[int, str]:
         """Code of the cursor's cell under the current lens, and what it means in words."""
