@@ -112,6 +112,9 @@ class Status(Lines):
         if facts.rows_compared < facts.rows_expected:
             text = f" {count(facts.rows_compared)} of {count(facts.rows_expected)} rows "
             found.append(Segment(text, styles.CHIP_WARNING))
+        if self.model.state.side == "diff" and self.model.num_missing:
+            text = f" {count(self.model.num_missing)} cells missing "
+            found.append(Segment(text, styles.CHIP_WARNING))
         return found
 
     def _line(self, found: Headline, width: int) -> list[Segment]:

@@ -36,7 +36,8 @@ def test_noise_alone_is_within_rounding() -> None:
     found = headline(model)
     assert found.tone == "good"
     assert found.text.startswith("within rounding: ")
-    assert "none beyond budget" in found.text
+    assert "none above the rounding budget; " in found.text
+    assert " of 240 cells below it; press t for bitwise" in found.text
 
 
 def test_a_place_without_a_divergence_says_what_is_there_and_how_to_go_on() -> None:

@@ -1,7 +1,13 @@
 import numpy as np
 
 from tests.view.synthetic import make_source
-from workbench.view.lenses import LENSES, is_error_lens, lens_codes, lens_of_site
+from workbench.view.lenses import (
+    LENSES,
+    is_error_lens,
+    lens_codes,
+    lens_of_site,
+    missing_cells,
+)
 from workbench.view.palette import ABSENT, EQUAL, code_of_level
 
 
@@ -43,11 +49,22 @@ def test_nan_has_the_highest_level() -> None:
     assert codes[1, 4] == code_of_level(6)
 
 
-def test_a_metric_that_was_never_recorded_is_missing_and_not_equal() -> None:
+def test_a_site_that_was_never_recorded_is_absent_and_not_equal() -> None:
     source = make_source(num_rows=20)
     source._columns = {k: v for k, v in source._columns.items() if not k.startswith("mlp_out")}
+    assert set(lens_codes(source, "combined").ravel()) == {ABSENT}
+    assert missing_cells(source, "combined") == 0
+
+
+def test_a_layer_that_was_lost_is_missing_and_counted() -> None:
+    source = make_source(num_rows=20)
+    source._absent["mlp_out.rel_l2"][2] = True
+    source._columns["mlp_out.rel_l2"][2] = np.nan
+    source._columns["mlp_out.bit_equal"][2] = False
     computed = (source.rows["state_a"] == "computed").to_numpy()
-    assert set(lens_codes(source, "combined")[:, computed].ravel()) == {code_of_level(6)}
+    assert set(lens_codes(source, "combined")[2, computed]) == {code_of_level(6)}
+    assert missing_cells(source, "combined") == computed.sum()
+    assert missing_cells(source, "residual") == 0
 
 
 def test_dense_layers_have_no_router_to_compare() -> None:

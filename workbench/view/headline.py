@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from workbench.names import LOGPROBS, DivergenceClass
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.inspector import CellFacts, RouterFacts
-from workbench.view.lenses import is_error_lens
+from workbench.view.lenses import LENSES, is_error_lens
 from workbench.view.local import Attribution, ModuleError
 from workbench.view.modules import WRONG, module_text
 from workbench.view.numbers import count, fixed, short, signed, times
 from workbench.view.rows import quote
+from workbench.view.unrecorded import unrecorded
 
 if TYPE_CHECKING:
     from workbench.view.model import ViewModel
@@ -76,11 +77,23 @@ def headline(model: ViewModel) -> Headline:
         return Headline(model.state.message, "plain")
     if not model.num_rows:
         return Headline("no rows to compare", "warning")
+    if absent := _unrecorded(model):
+        return Headline(absent, "warning")
     if not facts.first_rows and facts.status == "equal":
         cells = count(model.num_layers * model.num_rows)
-        text = f"identical: 0 of {cells} cells differ in any recorded bit, nor any log-probability"
+        text = f"identical: 0 of {cells} cells differ under {facts.tolerance}; max 0 ULP"
+        text += ", and no log-probability differs"
         return Headline(text, "good")
     return _at_cursor(model)
+
+
+def _unrecorded(model: ViewModel) -> str:
+    """Why the lens has nothing to show at all; empty when it has."""
+    lens = LENSES[model.state.lens]
+    if model.state.side != "diff" or lens.id == "logprob":
+        return ""
+    why = unrecorded(model.source.summary, lens.site)
+    return f"{lens.title}: {why}" if why else ""
 
 
 def _at_cursor(model: ViewModel) -> Headline:
@@ -101,10 +114,17 @@ def _at_cursor(model: ViewModel) -> Headline:
     of_all = f"{title} {count(before + 1)} of {count(len(index))}"
     ordinal = of_all if before else f"first {title}"
     text = f"{ordinal}: {where} · {_detail(klass, facts)}"
-    if set(model.facts.first_rows) != {"bit"}:
+    if set(model.facts.first_rows) != {"bit"} or state.tolerance != model.facts.tolerance:
         return Headline(text, "finding")
-    differ = f"{count(len(index))} of {count(model.num_layers * model.num_rows)} cells differ"
-    return Headline(f"within rounding: {differ}, none beyond budget · {text}", "good")
+    return Headline(f"{_within_rounding(model, len(index))} · {text}", "good")
+
+
+def _within_rounding(model: ViewModel, num_cells: int) -> str:
+    cells = count(model.num_layers * model.num_rows)
+    return (
+        f"within rounding: none above the rounding budget; {count(num_cells)} of {cells} cells "
+        "below it; press t for bitwise"
+    )
 
 
 def _detail(klass: DivergenceClass, facts: CellFacts) -> str:

@@ -166,8 +166,8 @@ def lens_codes(
 
     Absent is what by design has nothing to compare: a row that a side did not compute (cached, or
     sampled and never fed back), the router of a dense layer, a token that a side did not score.
-    Anything else that is missing has level 6, as NaN and Inf do. Errors per module are absent
-    wherever they were not attributed.
+    So is a lens whose site was not recorded at all. Anything else that is missing has level 6, as
+    NaN and Inf do. Errors per module are absent wherever they were not attributed.
 
     Args:
         source: The comparison.
@@ -183,13 +183,28 @@ def lens_codes(
         return error_codes(source, found, lens)
     if lens == "logprob":
         return _logprob_codes(source, budgets)
+    if not source.has_column(_PRESENCE[lens]):
+        return np.full((source.num_layers, source.num_rows), ABSENT, np.uint8)
     levels_LT = (
         _router_levels(source, budgets) if lens == "router" else _site_levels(source, lens, budgets)
     )
     codes_LT = levels_LT + np.uint8(EQUAL)
     missing_LT = source.missing(_PRESENCE[lens])
-    codes_LT[missing_LT & _absent(source, lens)] = ABSENT
+    nothing_LT = missing_LT & _absent(source, lens)
+    if nothing_LT.any():
+        codes_LT[nothing_LT] = ABSENT
     return codes_LT
+
+
+def missing_cells(source: Source, lens: LensId) -> int:
+    """Cells that should have a number under a lens and have none: a layer, a rank, a row is lost.
+
+    Not counted is what by design has nothing to compare, nor a site that was not recorded at all.
+    """
+    name = _PRESENCE.get(lens)
+    if name is None or not source.has_column(name):
+        return 0
+    return int((source.missing(name) & ~_absent(source, lens)).sum())
 
 
 _PRESENCE: Final[dict[LensId, str]] = {
