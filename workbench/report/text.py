@@ -54,6 +54,8 @@ def show(comparison: Comparison, *, width: int = 100, color: bool = False) -> st
         file=page,
         width=width,
         force_terminal=color,
+        # In a notebook rich would show the page there instead of writing it.
+        force_jupyter=False,
         color_system="standard" if color else None,
         highlight=False,
         legacy_windows=False,
