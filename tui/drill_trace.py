@@ -49,14 +49,14 @@ class TracePage(Page):
         self.cursor = next((i for i, line in enumerate(lines) if _is_at(line, here)), 0)
         attributed = any(isinstance(line, LayerLine) and line.local is not None for line in lines)
         flip = _flip_width(width)
-        text = f"  layer lvl {'flip':<{flip + 13}}{'gates':>7}{'combined':>9}{'residual':>9}"
-        units = f"{'':{flip + 24}}{'max |Δ|':>8}{'× budget':>9}{'rel L2':>9}"
+        text = f" layer lvl {'flip':<{flip + 13}}{'gates':>7}{'combined':>9}{'residual':>9}"
+        units = f"{'':{flip + 23}}{'max |Δ|':>8}{'× budget':>9}{'rel L2':>9}"
         self._room = _bar_room(width, attributed=attributed)
         if self._room:
             text += f"  {'residual, 1e-6 to 1,':<{self._room}}"
             units += f"  {'logarithmic':<{self._room}}"
         if attributed:
-            text, units = f"{text}  worst module", f"{units}  × budget, who is wrong"
+            text, units = f"{text} worst module", f"{units} × budget, who"
         self.heads = [[Segment(cut(part, width), MUTED)] for part in (text, units)]
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ def _height(value: float | None) -> float:
 
 def _layer(found: LayerLine, width: int, bar_room: int) -> Line:
     line = [
-        Segment(f" {f'L{found.layer}':<5}", BASE),
+        Segment(f" {f'L{found.layer}':<4}", BASE),
         Segment(f" {GLYPHS[found.code]} ", CODE[found.code]),
         Segment(" ", BASE),
         *_flip(found.flip, found.kind, _flip_width(width + 1)),
@@ -137,9 +137,9 @@ def _worst(found: LayerLine, room: int) -> Line:
     if found.local is None:
         return []
     if not found.worst:
-        return [Segment(cut("  all equal", room), GOOD)]
+        return [Segment(cut(" all equal", room), GOOD)]
     beyond = bool(found.outside)
-    text = f"  {found.worst} {times(found.local)} {found.outside}"
+    text = f" {found.worst} {times(found.local).replace(' ', '')} {found.outside}"
     return [Segment(cut(text, room), BOLD if beyond else MUTED)]
 
 

@@ -229,12 +229,16 @@ async def test_the_experts_name_what_is_not_recorded() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_after_attribution_the_worst_module_and_who_is_wrong(size: tuple[int, int]) -> None:
-    culprit = {(1, 7, "routed_experts"): 5.3 * BUDGET}
-    app = KldiveApp(attributed(make_source(flips=FLIPS), culprit, noise=1e-3))
+    culprits = {
+        (1, 7, "routed_experts"): 5.3 * BUDGET,
+        (2, 7, "post_attention_norm"): 1234 * BUDGET,
+    }
+    app = KldiveApp(attributed(make_source(flips=FLIPS, unexplained=((2, 7),)), culprits))
     async with app.run_test(size=size) as pilot:
         await pilot.press("enter", "3")
         await pilot.pause()
-        assert "routed experts 5.3 × B" in screen_text(app)
+        assert "routed experts 5.3× B" in screen_text(app)
+        assert not any("…" in line for line in whole_lines(app))
         await pilot.press("2")
         await pilot.pause()
         assert "B is wrong" in screen_text(app)
