@@ -164,7 +164,7 @@ class AcrossPage(Page):
         across, flip = self._across, _flip_width(self.width)
         title = TITLES.get(across.site, across.site)
         what = "in order" if across.sort == "row" else "largest difference first"
-        about = f" L{across.layer} {title}: tokens {what}"
+        about = f" L{across.layer} {title}: tokens, {what}"
         hidden = across.num_hidden
         if hidden:
             about += f"; {hidden:,} that the filter hides are listed too"
