@@ -16,8 +16,8 @@ from workbench.view.state import Cell
 
 def tables(model: ViewModel, layer: int, row: int) -> dict[str, Panel]:
     """Panels of a cell by id."""
-    facts = model.cell_facts(Cell(layer, row))
-    return {panel.id: panel for panel in panels(facts, model.attribution)}
+    model.move_to(Cell(layer, row))
+    return {panel.id: panel for panel in panels(model)}
 
 
 def model_of(**events: Any) -> ViewModel:
@@ -33,6 +33,13 @@ def test_every_row_fits_its_head() -> None:
             assert len(panel.sides) == len(panel.head)
             for line in panel.rows:
                 assert len(line.cells) in (2, len(panel.head))
+
+
+def test_what_the_lens_is_about_comes_first() -> None:
+    model = ViewModel(attributed(make_source(noise=1e-5), {(2, 9, "attention"): 0.2}))
+    assert [panel.id for panel in panels(model)] == ["modules", "experts", "sites", "logprob"]
+    model.act("lens.router")
+    assert [panel.id for panel in panels(model)] == ["experts", "modules", "sites", "logprob"]
 
 
 def test_a_flip_is_said_with_what_it_needs() -> None:

@@ -166,7 +166,7 @@ def _cell(model: ViewModel) -> list[str]:
     _, meaning = model.meaning()
     token = facts.token
     about = f"{token.request} · position {token.position} · {token.phase} · id {token.token_id}"
-    tables = panels(facts, model.attribution)
+    tables = panels(model)
     title = f"At {facts.address} {quote(token.text, 24)}: {meaning}"
     return [
         f"<h2>{to_html(title)}</h2>",

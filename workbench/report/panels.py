@@ -15,7 +15,9 @@ from typing import Final, Literal
 
 from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts, ExpertRow, Margin, RouterFacts, SiteDifference
+from workbench.view.lenses import is_error_lens
 from workbench.view.local import Attribution, ModuleError
+from workbench.view.model import ViewModel
 from workbench.view.modules import WHO, short_title
 from workbench.view.numbers import compact_count, fixed, short, signed, times
 
@@ -62,10 +64,16 @@ class Panel:
     notes: tuple[tuple[str, Tone], ...] = ()
 
 
-def panels(facts: CellFacts, found: Attribution | None = None) -> tuple[Panel, ...]:
-    """All tables of a cell: experts, modules where they are known, sites, log-probability."""
-    modules = () if found is None else (modules_panel(facts, found),)
-    return (experts_panel(facts), *modules, sites_panel(facts), logprob_panel(facts))
+def panels(model: ViewModel) -> tuple[Panel, ...]:
+    """All tables of the cursor's cell: what the lens is about comes first."""
+    facts, found = model.cell_facts(), model.attribution
+    experts, rest = experts_panel(facts), (sites_panel(facts), logprob_panel(facts))
+    if found is None:
+        return (experts, *rest)
+    modules = modules_panel(facts, found)
+    return (
+        (modules, experts, *rest) if is_error_lens(model.state.lens) else (experts, modules, *rest)
+    )
 
 
 def experts_panel(facts: CellFacts) -> Panel:

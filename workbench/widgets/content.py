@@ -6,8 +6,7 @@ be lost on the way; grids travel as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -155,8 +154,8 @@ def headings(model: ViewModel, first: int, stop: int) -> dict[str, Any]:
 
 def inspected(model: ViewModel, cell: Cell) -> dict[str, Any]:
     """Everything the inspector says of a cell, in words."""
-    with looking_at(model, cell):
-        facts, (code, meaning) = model.cell_facts(), model.meaning()
+    there = seen_from(model, cell)
+    facts, (code, meaning) = there.cell_facts(), there.meaning()
     token = facts.token
     about_token = f"{escape(token.request)} · position {token.position} · {token.phase}"
     return {
@@ -166,17 +165,13 @@ def inspected(model: ViewModel, cell: Cell) -> dict[str, Any]:
         "about": about_token,
         "code": code,
         "meaning": meaning,
-        "panels": [asdict(panel) for panel in panels(facts, model.attribution)],
+        "panels": [asdict(panel) for panel in panels(there)],
         "profile": {"site": facts.profile_site, "heights": list(profile_heights(facts))},
     }
 
 
-@contextmanager
-def looking_at(model: ViewModel, cell: Cell) -> Iterator[None]:
-    """The model with its cursor elsewhere, for as long as the block lasts."""
-    before = model.state
-    model.state = replace(before, layer=cell.layer, row=cell.row)
-    try:
-        yield
-    finally:
-        model.state = before
+def seen_from(model: ViewModel, cell: Cell) -> ViewModel:
+    """The model with its cursor elsewhere; it shares every grid, and the state stays as it is."""
+    there = copy(model)
+    there.state = replace(model.state, layer=cell.layer, row=cell.row)
+    return there

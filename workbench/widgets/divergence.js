@@ -18,6 +18,7 @@ export const TILE_LAYERS = 96;
 export const TILE_COLUMNS = 512;
 const OVERVIEW_HEIGHT = 34;
 const MARKS_HEIGHT = 14;
+const LEAST_DOT = 3;
 const MAX_GRID = 430;
 const MAX_CELL = 24;
 const BAND_GAP = 8;
@@ -582,8 +583,11 @@ class Face {
     const columns = layers ? bytes.byteLength / layers : 0;
     const ratio = window.devicePixelRatio || 1;
     const [w, h] = [Math.round(band * ratio), Math.round(OVERVIEW_HEIGHT * ratio)];
-    const codes = poolGrid(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength),
-      layers, columns, h, w);
+    const all = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    // A dot has to be seen: what would be smaller is pooled first, then spread over the pixels.
+    const [down, across] = [Math.min(layers, Math.floor(OVERVIEW_HEIGHT / LEAST_DOT)),
+      Math.min(columns, Math.floor(band / LEAST_DOT))];
+    const codes = poolGrid(poolGrid(all, layers, columns, down, across), down, across, h, w);
     const image = new ImageData(w, h);
     const paint = looks.map((look) => rgb(look.fill));
     for (let i = 0; i < codes.length; i++) {
@@ -624,8 +628,10 @@ class Face {
     const pin = this.model.get("pin");
     if (pin) triangle(this.mapX(pin[1]), colors.pin, y + 11, y + 4);
     const x = Math.round(this.mapX(this.model.get("cursor")[1]));
+    // The cursor ends below the cells: it must not hide the one it stands on.
+    triangle(x, colors.accent, y + 10, y + 2);
     pen.fillStyle = colors.accent;
-    pen.fillRect(x - 1, 0, 2, y + 3);
+    pen.fillRect(x - 1, y + 1, 2, MARKS_HEIGHT - 1);
   }
 
   drawData() {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anywidget
@@ -100,6 +101,8 @@ class Divergence(anywidget.AnyWidget):
     ) -> None:
         source = open_comparison(comparison) if isinstance(comparison, str | Path) else comparison
         self.model = ViewModel(source)
+        # Messages may be handled by a thread of their own while a notebook cell runs.
+        self._lock = RLock()
         self._room = Room()
         self.model.resize(self._room.viewport(self.model.num_layers))
         zoomed(self.model, opening_zoom(self.model, self._room))
@@ -178,12 +181,14 @@ class Divergence(anywidget.AnyWidget):
 
     def _change(self, work: Callable[[], object], action: str = "") -> None:
         """Lets the model change its state, and shows it; a new zoom is centred on the cursor."""
-        zoom = self.model.state.zoom
-        try:
-            work()
-        except KeyError as error:
-            raise UsageError(f"{action!r} cannot be done here", do=_actions_like(action)) from error
-        self._show(centre=self.model.state.zoom != zoom)
+        with self._lock:
+            zoom = self.model.state.zoom
+            try:
+                work()
+            except KeyError as error:
+                do = _actions_like(action)
+                raise UsageError(f"{action!r} cannot be done here", do=do) from error
+            self._show(centre=self.model.state.zoom != zoom)
 
     @t.observe("cursor")
     def _cursor_written(self, change: Any) -> None:
@@ -268,6 +273,10 @@ class Divergence(anywidget.AnyWidget):
         """Answers a message of the front end."""
         if not isinstance(request, dict):
             return
+        with self._lock:
+            self._reply(self._answer(request))
+
+    def _answer(self, request: Request) -> Answer:
         changes: dict[str, Callable[[Request], None]] = {
             "act": lambda found: self.act(str(found.get("action"))),
             "choose": lambda found: self._change(lambda: protocol.choose(self.model, found)),
@@ -275,11 +284,10 @@ class Divergence(anywidget.AnyWidget):
         }
         change = changes.get(str(request.get("op")))
         if change is not None:
-            self._reply(protocol.answered(request, lambda: _done(change, request)))
-        elif request.get("op") == "copy" and request.get("action") == "copy.link":
-            self._reply(protocol.answered(request, lambda: Answer({"text": self.to_code()})))
-        else:
-            self._reply(protocol.answer(self.model, request))
+            return protocol.answered(request, lambda: _done(change, request))
+        if request.get("op") == "copy" and request.get("action") == "copy.link":
+            return protocol.answered(request, lambda: Answer({"text": self.to_code()}))
+        return protocol.answer(self.model, request)
 
     def _reply(self, found: Answer) -> None:
         # What an action changed is in the traits already: nobody waits for the end of one.
