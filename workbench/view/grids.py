@@ -110,16 +110,17 @@ class Grids:
 
     def jumps(self, state: ViewState, klass: DivergenceClass, order: Order) -> JumpIndex:
         """The shown cells of a class in a scan order."""
-        key = (klass, order, state.tolerance, _filter_key(state))
+        key = (klass, order, _judged_by(state, klass), _filter_key(state))
         return self._made(self._jumps, key, lambda: JumpIndex(self._mask(state, klass), order))
 
     def has_jumps(self, state: ViewState, klass: DivergenceClass) -> bool:
         """Whether a class' index stands ready in the state's order."""
-        return (klass, state.order, state.tolerance, _filter_key(state)) in self._jumps
+        key = (klass, state.order, _judged_by(state, klass), _filter_key(state))
+        return key in self._jumps
 
     def layer_rows(self, state: ViewState) -> list[np.ndarray]:
         """Ascending rows of the shown cells of the state's class, per layer."""
-        key = (state.klass, state.tolerance, _filter_key(state))
+        key = (state.klass, _judged_by(state, state.klass), _filter_key(state))
         return self._made(
             self._layer_rows, key, lambda: rows_by_layer(self._mask(state, state.klass))
         )
@@ -165,7 +166,7 @@ class Grids:
         return codes_LT
 
     def _mask(self, state: ViewState, klass: DivergenceClass) -> np.ndarray:
-        mask_LT = self._source.class_mask(klass, state.tolerance or None)
+        mask_LT = self._source.class_mask(klass, _judged_by(state, klass) or None)
         self._source.forget()
         shown_LT = self.shown(state)
         return mask_LT if shown_LT is None else mask_LT & shown_LT
@@ -184,6 +185,11 @@ class Grids:
                 inside[start : None if last is None else last + 1] = True
                 shown_LT = shown_LT & (inside[:, None] if axis == 0 else inside[None, :])
         return shown_LT
+
+
+def _judged_by(state: ViewState, klass: DivergenceClass) -> str:
+    """The tolerance that decides about a class; empty for those that are what they are."""
+    return state.tolerance if klass in ("rounding", "logprob") else ""
 
 
 def _look(state: ViewState) -> Look:
