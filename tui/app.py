@@ -149,8 +149,18 @@ class Workbench(Screen[None]):
         """Carries out an action by id and shows what changed."""
         if ACTION_BY_ID[action_id].run is None:
             self._own[action_id]()
-        else:
-            self.show(self.model.act(action_id))
+            return
+        before = self.model.state
+        try:
+            self.model.act(action_id)
+            # What cannot be read must be known before it is drawn.
+            self.model.codes()
+        except Exception as error:  # noqa: BLE001  (kept for the person; the session goes on)
+            self.model.state = before
+            self.background.fail(ACTION_BY_ID[action_id].title, error)
+            self.status.rebuild()
+            return
+        self.show(before)
 
     def show(self, before: ViewState) -> None:
         """Draws the model's state, given the one that is on the screen."""

@@ -92,10 +92,14 @@ class Background:
         self._progress.check()
         self._screen.post_message(Renewed(model))
 
+    def fail(self, what: str, error: BaseException) -> None:
+        """Keeps a failure."""
+        self.failures.append(Failure(what, error))
+
     def heard(self, worker: Worker[object], state: WorkerState) -> bool:
         """Takes note of a worker's change of state; True when the status bar has to change."""
         if state is WorkerState.ERROR and worker.error is not None:
-            self.failures.append(Failure(worker.name, worker.error))
+            self.fail(worker.name, worker.error)
         if worker.name == WARMING and state in (WorkerState.SUCCESS, WorkerState.ERROR):
             self.share = None
         return state in (WorkerState.SUCCESS, WorkerState.ERROR)

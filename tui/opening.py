@@ -57,6 +57,9 @@ class OpeningScreen(Screen[None]):
         self.call_after_refresh(self._thread.start)
         self._timer = self.set_interval(_POLL_SECONDS, self._look)
 
+    def on_unmount(self) -> None:
+        self.job.progress.stop()
+
     def _work(self) -> None:
         try:
             self.made = self.job.work(self.job.progress)

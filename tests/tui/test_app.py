@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App
 from textual.pilot import Pilot
 
 from tests.view.attributed import BUDGET, attributed
@@ -28,7 +29,7 @@ def source(kind: str) -> ArraySource:
     }[kind]()
 
 
-def screen_text(app: KldiveApp) -> str:
+def screen_text(app: App[None]) -> str:
     """What is on the screen, as lines."""
     width, height = app.size
     lines = app.screen._compositor.render_strips(app.size)
