@@ -38,22 +38,26 @@ const SYNC_MS = 16;
 export function poolGrid(codes, rows, columns, outRows, outColumns) {
   const out = new Uint8Array(outRows * outColumns);
   if (!rows || !columns) return out;
-  const spanOf = (i, from, to) => {
-    const start = Math.floor((i * from) / to);
-    return [start, Math.max(start + 1, Math.floor(((i + 1) * from) / to))];
-  };
+  const [tops, lefts] = [edges(rows, outRows), edges(columns, outColumns)];
   for (let y = 0; y < outRows; y++) {
-    const [top, bottom] = spanOf(y, rows, outRows);
+    const bottom = Math.max(tops[y] + 1, tops[y + 1]);
     for (let x = 0; x < outColumns; x++) {
-      const [left, right] = spanOf(x, columns, outColumns);
+      const right = Math.max(lefts[x] + 1, lefts[x + 1]);
       let worst = 0;
-      for (let j = top; j < bottom; j++) {
-        for (let i = left; i < right; i++) worst = Math.max(worst, codes[j * columns + i]);
+      for (let j = tops[y]; j < bottom; j++) {
+        for (let i = j * columns + lefts[x]; i < j * columns + right; i++) {
+          if (codes[i] > worst) worst = codes[i];
+        }
       }
       out[y * outColumns + x] = worst;
     }
   }
   return out;
+}
+
+/** Where each of `to` parts of `from` cells starts, and where the last one ends. */
+function edges(from, to) {
+  return Int32Array.from({ length: to + 1 }, (_, i) => Math.floor((i * from) / to));
 }
 
 /**
@@ -305,7 +309,7 @@ function rgb(hex) {
 
 // --------------------------------------------------------------------------------------- the view
 
-class Face {
+export class Face {
   constructor(model, host) {
     this.model = model;
     this.host = host;
@@ -574,27 +578,18 @@ class Face {
     const bytes = this.model.get("_overview");
     const { layers, rows } = this.size;
     const width = Math.floor(this.map.parentElement.clientWidth);
-    const height = OVERVIEW_HEIGHT + MARKS_HEIGHT;
-    const pen = context(this.map, width, height);
-    const { colors, looks } = this.about;
+    const pen = context(this.map, width, OVERVIEW_HEIGHT + MARKS_HEIGHT);
+    const { colors } = this.about;
     pen.fillStyle = colors.background;
-    pen.fillRect(0, 0, width, height);
+    pen.fillRect(0, 0, width, OVERVIEW_HEIGHT + MARKS_HEIGHT);
     const band = width - GUTTER;
     const columns = layers ? bytes.byteLength / layers : 0;
     const ratio = window.devicePixelRatio || 1;
-    const [w, h] = [Math.round(band * ratio), Math.round(OVERVIEW_HEIGHT * ratio)];
-    const all = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    // A dot has to be seen: what would be smaller is pooled first, then spread over the pixels.
-    const [down, across] = [Math.min(layers, Math.floor(OVERVIEW_HEIGHT / LEAST_DOT)),
-      Math.min(columns, Math.floor(band / LEAST_DOT))];
-    const codes = poolGrid(poolGrid(all, layers, columns, down, across), down, across, h, w);
-    const image = new ImageData(w, h);
-    const paint = looks.map((look) => rgb(look.fill));
-    for (let i = 0; i < codes.length; i++) {
-      const [r, g, b] = paint[codes[i]];
-      image.data.set([r, g, b, 255], i * 4);
+    if (this.painted?.bytes !== bytes || this.painted.band !== band
+      || this.painted.ratio !== ratio) {
+      this.painted = { bytes, band, ratio, image: this.paintMap(bytes, band * ratio, ratio) };
     }
-    pen.putImageData(image, Math.round(GUTTER * ratio), 0);
+    pen.putImageData(this.painted.image, Math.round(GUTTER * ratio), 0);
     pen.font = this.font(11);
     pen.textBaseline = "middle";
     pen.textAlign = "right";
@@ -604,6 +599,25 @@ class Face {
     this.mapX = (row) => GUTTER + ((columnOf(row, rows, columns) + 0.5) * band) / columns;
     this.mapRow = (x) => Math.max(0, Math.min(rows - 1, Math.floor(((x - GUTTER) / band) * rows)));
     this.drawMarks(pen, OVERVIEW_HEIGHT);
+  }
+
+  /** The overview in device pixels. */
+  paintMap(bytes, width, ratio) {
+    const { layers } = this.size;
+    const columns = bytes.byteLength / layers;
+    const all = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    // A dot has to be seen: what would be smaller is pooled first, then spread over the pixels.
+    const least = LEAST_DOT * ratio;
+    const [w, h] = [Math.max(1, Math.round(width)), Math.round(OVERVIEW_HEIGHT * ratio)];
+    const [down, across] = [Math.min(layers, Math.floor(h / least)),
+      Math.min(columns, Math.ceil(w / least))];
+    const codes = poolGrid(poolGrid(all, layers, columns, down, across), down, across, h, w);
+    const image = new ImageData(w, h);
+    const pixels = new Uint32Array(image.data.buffer);
+    const paint = this.about.looks.map((look) => new Uint32Array(
+      Uint8ClampedArray.from([...rgb(look.fill), 255]).buffer)[0]);
+    for (let i = 0; i < codes.length; i++) pixels[i] = paint[codes[i]];
+    return image;
   }
 
   drawMarks(pen, y) {
@@ -675,14 +689,15 @@ class Face {
   coder(found, screen) {
     const bytes = this.model.get("_overview");
     const pooled = this.about.layers ? bytes.byteLength / this.about.layers : 0;
+    let part = found[0];
+    const holds = (p, layer, column) => layer >= p.layer && layer < p.layer + TILE_LAYERS &&
+      column >= p.column && column < p.column + TILE_COLUMNS;
     return (layer, column) => {
-      const part = found.find((p) => layer >= p.layer && layer < p.layer + TILE_LAYERS &&
-        column >= p.column && column < p.column + TILE_COLUMNS);
-      if (part?.tile && !part.tile.error) {
+      if (!holds(part, layer, column)) part = found.find((p) => holds(p, layer, column));
+      if (part.tile && !part.tile.error) {
         return part.tile.codes[(layer - part.layer) * part.tile.shape[1] + column - part.column];
       }
-      const at = columnOf(column << screen.step, this.about.rows, pooled);
-      return bytes.getUint8(layer * pooled + at);
+      return bytes.getUint8(layer * pooled + columnOf(column << screen.step, this.about.rows, pooled));
     };
   }
 
