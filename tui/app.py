@@ -104,7 +104,9 @@ class Workbench(Screen[None]):
         yield Static(SMALL, id="small", markup=False)
 
     def on_mount(self) -> None:
-        self.app.set_keymap({name: ",".join(keys) for name, keys in self.keymap.items()})
+        # Textual works a keymap out anew at every key press: it gets what a person changed alone.
+        changed = {n: keys for n, keys in self.keymap.items() if keys != DEFAULT_KEYS[n]}
+        self.app.set_keymap({name: ",".join(keys) for name, keys in changed.items()})
         self.background.start()
 
     def on_unmount(self) -> None:

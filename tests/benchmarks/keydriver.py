@@ -59,7 +59,7 @@ class Frame(NamedTuple):
     Attributes:
         seconds: From the key to the last byte it led to; None when nothing was written.
         num_bytes: Written by it.
-        longest: Longest stretch in which the loop could do nothing else, seconds.
+        longest: Processor time of the longest stretch in which the loop could do nothing else, s.
     """
 
     seconds: float | None
@@ -82,7 +82,7 @@ def recording_driver(written: Written) -> type[HeadlessDriver]:
 
 
 class Held:
-    """Times every callback of the event loop: how long it was held in one go."""
+    """Processor time of every callback of the event loop, whoever else uses the machine."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -92,11 +92,11 @@ class Held:
         plain, held = self._plain, self
 
         def timed(handle: Any) -> Any:
-            started = time.perf_counter()
+            started = time.thread_time()
             try:
                 return plain(handle)
             finally:
-                held.longest = max(held.longest, time.perf_counter() - started)
+                held.longest = max(held.longest, time.thread_time() - started)
 
         setattr(asyncio.events.Handle, _RUN, timed)
         return self
