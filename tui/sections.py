@@ -13,6 +13,7 @@ from rich.style import Style
 
 from tui.styles import BASE, BOLD, CODE, CODE_TEXT, GOOD, HERE, MUTED, SIDE_A, SIDE_B
 from workbench.names import LOGPROBS
+from workbench.view.headline import alone_text
 from workbench.view.inspector import CellFacts, ExpertRow, Margin, RouterFacts, SiteDifference
 from workbench.view.lenses import Lens
 from workbench.view.numbers import compact_count, fixed, short, signed, spark
@@ -74,6 +75,8 @@ def experts(facts: CellFacts, width: int, height: int, *, b_first: bool = False)
 
 def explanation(router: RouterFacts, width: int) -> list[Line]:
     """One or two lines on a flip; a positive line where there is none."""
+    if router.alone:
+        return [[Segment(f" {router.alone} alone: nothing to compare with", MUTED)]]
     if router.num_flips == 0:
         order = "" if router.same_order else ", in another order"
         return [[Segment(f" same experts{order}", GOOD)]]
@@ -152,6 +155,10 @@ def _site(facts: CellFacts, found: SiteDifference, width: int) -> Line:
     in_focus = found.site == facts.site
     style = BOLD if in_focus else BASE
     name = Segment(f"{'▶' if in_focus else ' '}{found.site:<13}", style)
+    if found.alone:
+        bad = found.nonfinite_a or found.nonfinite_b
+        text = alone_text(found, facts.router)
+        return [name, Segment(f"  {text}", CODE_TEXT[-1] if bad else style if in_focus else MUTED)]
     if not found.known:
         return [name, Segment("  not recorded here", MUTED)]
     if found.site == "topk_ids":

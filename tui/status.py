@@ -79,9 +79,9 @@ class Status(Lines):
         if wide or state.tolerance != model.facts.tolerance:
             parts.append([Segment(state.tolerance, styles.BAR)])
         place = f"{count(before + 1)} of {total}" if here else total
-        parts.append(
-            [Segment(f"{CLASS_TITLES[state.klass]} ", styles.BAR_BOLD), Segment(place, styles.BAR)]
-        )
+        if not model.source.summary.get("alone"):
+            title = Segment(f"{CLASS_TITLES[state.klass]} ", styles.BAR_BOLD)
+            parts.append([title, Segment(place, styles.BAR)])
         parts += self._chips()
         if self.background.note:
             parts.append([Segment(self.background.note, styles.BAR_MUTED)])

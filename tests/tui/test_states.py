@@ -175,7 +175,7 @@ STATES: dict[str, State] = {
     ),
     "site_not_captured": State(
         make=lambda: KldiveApp(compare_without("mlp_out")),
-        says=["combined output: mlp_out was not recorded on B (trainer): the block is fused; "],
+        says=["combined output: mlp_out was not recorded on B (trainer): the block is fused"],
         press=["3"],
     ),
     "misaligned": State(
@@ -228,7 +228,12 @@ STATES: dict[str, State] = {
     ),
     "live": State(
         make=lambda: recording(age=2),
-        says=["live · 36 rows · chunk 5 · still recording", "margin of the choice", "not opened"],
+        says=[
+            "live · 36 rows · chunk 5 · still recording",
+            "margin of the choice",
+            "not opened",
+            "A alone: nothing",
+        ],
     ),
     "live_stalled": State(
         make=lambda: recording(age=31),

@@ -228,7 +228,7 @@ def cell_facts(
         router=router,
         problem=problem,
         sites=tuple(
-            _difference(line if SITE_BY_NAME[name].per_layer else row, name)
+            _difference(line if SITE_BY_NAME[name].per_layer else row, name, router)
             for name in sites_of_layer(source, cell.layer, sites)
         ),
         site=site,
@@ -247,36 +247,40 @@ def cell_facts(
 
 
 def _router(source: Source, cell: Cell, line: Metrics) -> RouterFacts | None:
-    if line.get("topk.set_equal") is None:
+    alone = str(source.summary.get("alone") or "")
+    if line.get("topk.set_equal") is None and not alone:
         return None
     ids = source.numbers(cell.layer, cell.row, "topk_ids")
+    if ids.a is None and ids.b is None:
+        return None
     gates = source.numbers(cell.layer, cell.row, "topk_weights")
     logits = source.numbers(cell.layer, cell.row, "router_logits")
     experts = inspector.match_experts(ids.a, ids.b, gates.a, gates.b, logits.a, logits.b)
-    explained = line["topk.explained"]
+    explained = line.get("topk.explained")
     return RouterFacts(
         experts=experts,
-        num_flips=int(line["topk.num_flips"] or 0),
-        same_order=bool(line["topk.order_equal"]),
+        num_flips=int(line.get("topk.num_flips") or 0),
+        same_order=bool(line.get("topk.order_equal")),
         margin_a=inspector.margin(
-            line["topk.margin_a"],
+            line.get("topk.margin_a"),
             logits.a,
             [e.expert for e in experts if e.on != "B"],
             logits.dtype_a,
         ),
         margin_b=inspector.margin(
-            line["topk.margin_b"],
+            line.get("topk.margin_b"),
             logits.b,
             [e.expert for e in experts if e.on != "A"],
             logits.dtype_b,
         ),
         explained=None if explained is None else bool(explained),
-        needed=line["topk.needed"],
-        bound=line["topk.bound"],
+        needed=line.get("topk.needed"),
+        bound=line.get("topk.bound"),
+        alone=alone,
     )
 
 
-def _difference(line: Metrics, site: str) -> SiteDifference:
+def _difference(line: Metrics, site: str, router: RouterFacts | None) -> SiteDifference:
     equal = line.get("topk.set_equal" if site == "topk_ids" else f"{site}.bit_equal")
     return SiteDifference(
         site=site,
@@ -287,7 +291,16 @@ def _difference(line: Metrics, site: str) -> SiteDifference:
         bit_equal=None if equal is None else bool(equal),
         nonfinite_a=int(line.get(f"{site}.nonfinite_a") or 0),
         nonfinite_b=int(line.get(f"{site}.nonfinite_b") or 0),
+        alone=_alone(line, site, router) if equal is None else "",
     )
+
+
+def _alone(line: Metrics, site: str, router: RouterFacts | None) -> str:
+    """The side that has numbers at a site which cannot be compared; empty when neither has."""
+    if site == "topk_ids":
+        return "" if router is None else router.alone
+    found = [s for s in "AB" if line.get(f"{site}.nonfinite_{s.lower()}") is not None]
+    return found[0] if len(found) == 1 else ""
 
 
 def _profile(source: Source, row: int, site: str) -> tuple[float | None, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from workbench.names import LOGPROBS, DivergenceClass
 from workbench.view.classes import CLASS_TITLES
-from workbench.view.inspector import CellFacts, RouterFacts
+from workbench.view.inspector import CellFacts, RouterFacts, SiteDifference
 from workbench.view.lenses import LENSES, is_error_lens
 from workbench.view.local import Attribution, ModuleError
 from workbench.view.modules import WRONG, module_text
@@ -103,6 +103,8 @@ def _at_cursor(model: ViewModel) -> Headline:
     facts = model.cell_facts()
     where = f"{facts.address} {quote(facts.token.text, 16)}"
     title = CLASS_TITLES[klass]
+    if model.source.summary.get("alone"):
+        return Headline(f"{where} · {_site_detail(facts)}", "plain")
     if not here:
         ahead = len(index) - before
         hint = f"n: {count(ahead)} ahead" if ahead else "N goes back" if before else "c: class"
@@ -147,6 +149,8 @@ def _site_detail(facts: CellFacts) -> str:
     if facts.site == LOGPROBS:
         return _logprob_detail(facts)
     found = next((site for site in facts.sites if site.site == facts.site), None)
+    if found is not None and found.alone:
+        return f"{facts.site}: {alone_text(found, facts.router)}"
     if found is None or not found.known:
         return f"{facts.site}: {absence(facts)}"
     if facts.site == "topk_ids":
@@ -157,6 +161,15 @@ def _site_detail(facts: CellFacts) -> str:
     if found.bit_equal:
         return f"{facts.site}: equal bit for bit"
     return f"{facts.site}: rel L2 {short(found.rel_l2, 1)} · max |A − B| {short(found.max_abs, 1)}"
+
+
+def alone_text(found: SiteDifference, router: RouterFacts | None) -> str:
+    """What one side has at a site when it is not compared with another."""
+    if found.site == "topk_ids":
+        chosen = [] if router is None else [row.expert for row in router.experts]
+        return f"{found.alone} {_ids(chosen)}"
+    bad = found.nonfinite_a or found.nonfinite_b
+    return f"{found.alone} NaN or Inf: {count(bad)}" if bad else f"{found.alone} finite"
 
 
 def _modules_detail(facts: CellFacts) -> str:

@@ -75,6 +75,7 @@ class RouterFacts:
             where the sets are equal or it cannot be told.
         needed: How far the scores have to move apart for the flip.
         bound: How far the measured input difference can move them.
+        alone: `A` or `B` when only that side was opened, and nothing is compared.
     """
 
     experts: tuple[ExpertRow, ...]
@@ -85,13 +86,15 @@ class RouterFacts:
     explained: bool | None
     needed: float | None
     bound: float | None
+    alone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteDifference:
     """A against B at one site; None where the comparison has no number.
 
-    At `topk_ids` only `bit_equal` has a value: whether both sides selected the same set.
+    At `topk_ids` only `bit_equal` has a value: whether both sides selected the same set. `alone` is
+    `A` or `B` when only that side was opened and has numbers here.
     """
 
     site: str
@@ -102,6 +105,7 @@ class SiteDifference:
     bit_equal: bool | None
     nonfinite_a: int
     nonfinite_b: int
+    alone: str = ""
 
     @property
     def known(self) -> bool:

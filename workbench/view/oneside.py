@@ -42,7 +42,7 @@ class OneSide:
         side: `a` for a rollout, `b` for a trainer.
         directory: Of the capture.
         num_layers, num_rows: L and T.
-        summary: As much of a comparison's summary as one side has.
+        summary: As much of a comparison's summary as one side has; `alone` says which.
     """
 
     def __init__(self, recorded: Recorded, *, status: str, words: str) -> None:
@@ -71,6 +71,7 @@ class OneSide:
             "reason": "",
             "a": there if self.side == "a" else absent,
             "b": there if self.side == "b" else absent,
+            "alone": self.side.upper(),
             "weights": "unknown",
             "rows": {"compared": self.num_rows, "expected": self.num_rows},
             "first": {},

@@ -33,8 +33,12 @@ def unrecorded(summary: Mapping[str, Any], site: str) -> str:
     if coverage is None or coverage.get(site, {}).get("compared"):
         return ""
     reasons = [reason for key, _ in _SIDES if (reason := _reason(summary[key], site))]
-    because = f": {reasons[0]}" if reasons else ""
-    return f"{site} was not recorded on {_where(coverage.get(site))}{because}; {_remedy(site)}"
+    absent = f"{site} was not recorded on {_where(coverage.get(site))}"
+    if site in _FLAGS:
+        return f"{absent}; recorded with kldive capture … {_FLAGS[site]}"
+    if reasons:
+        return f"{absent}: {reasons[0]}"
+    return f"{absent}; kldive capture records it wherever the model has it"
 
 
 def _where(found: Mapping[str, Any] | None) -> str:
@@ -53,9 +57,3 @@ def _reason(side: Mapping[str, Any], site: str) -> str:
 
 def _short(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _remedy(site: str) -> str:
-    if site in _FLAGS:
-        return f"recorded with kldive capture … {_FLAGS[site]}"
-    return "kldive capture records it wherever the model has it"
