@@ -18,11 +18,16 @@ class Ruler(Widget, can_focus=False):
         super().__init__(id="ruler")
         self.model = model
         self.grid = grid
+        self._followed: object = None
 
     def follow(self) -> None:
-        """Shows or hides the line, and draws it, as the grid's layout asks."""
+        """Shows or hides the line, and draws it if anything in it changed since the last time."""
         self.display = not self.grid.layout_now.wrapped
-        self.refresh()
+        state, grid = self.model.state, self.grid
+        shown = (grid.layout_now, grid.scroll_offset.x, grid.size.width, state.row, state.find)
+        if shown != self._followed:
+            self._followed = shown
+            self.refresh()
 
     def render_line(self, _y: int) -> Strip:
         width = self.size.width
