@@ -32,10 +32,12 @@ def experts_page(facts: ExpertFacts, command: str, width: int) -> TextPage:
         lines += [*_sentence(facts, width), [], _heads()]
         lines += [_expert(expert, width) for expert in facts.experts]
         lines.append(_sums(facts))
+        lines += _contributions(facts, width)
     if facts.outputs:
         lines += [[], _output_heads(), *(_output(output) for output in facts.outputs)]
     if not facts.problem:
-        lines += [[], *_module(facts.error, command, width)]
+        note = "" if facts.contributions else _NOT_RECORDED
+        lines += [[], *_module(facts.error, note, command, width)]
     return TextPage(width, lines)
 
 
@@ -94,6 +96,40 @@ def _sums(facts: ExpertFacts) -> Line:
     ]
 
 
+def _contributions(facts: ExpertFacts, width: int) -> list[Line]:
+    """What each expert adds, where attribution ran the experts one by one."""
+    if not facts.contributions:
+        return []
+    sides = facts.contributions
+    most = max((size for pair in sides.values() for size in pair if size), default=0.0)
+    lines: list[Line] = [
+        [],
+        [
+            Segment(" expert    ", MUTED),
+            Segment(f"{'‖g·E(x)‖ A':>12}", SIDE_A),
+            Segment(f"{'B':>12}", SIDE_B),
+            Segment(f"{'A − B':>12}", MUTED),
+        ],
+    ]
+    order = [e.expert for e in facts.experts if e.expert in sides]
+    for expert in order:
+        a, b = sides[expert]
+        difference = None if a is None or b is None else a - b
+        largest = max((size for size in (a, b) if size is not None), default=0.0)
+        blocks = bar(largest / most if most else 0.0, min(28, max(0, width - 52)))
+        lines.append(
+            [
+                Segment(f" {expert:>6}    ", BASE),
+                Segment(f"{short(a):>12}", SIDE_A),
+                Segment(f"{short(b):>12}", SIDE_B),
+                Segment(f"{signed(difference):>12}", BASE),
+                Segment(f"  {blocks}", MUTED),
+            ]
+        )
+    text = "by the trainer's experts on each side's own input, weighed by its own gates"
+    return [*lines, *paragraph(text, MUTED, width)]
+
+
 def _output_heads() -> Line:
     return [
         Segment(f" {'output':<18}", MUTED),
@@ -117,14 +153,16 @@ def _output(found: Output) -> Line:
     return [*line, Segment(size, BASE)]
 
 
-def _module(error: ModuleError | None, command: str, width: int) -> list[Line]:
+def _module(error: ModuleError | None, note: str, command: str, width: int) -> list[Line]:
     """The experts as one module, and what would tell more."""
     if error is None:
-        about = f"How far the experts are off as one module: {command}"
-        return paragraph(_NOT_RECORDED + about, MUTED, width)
+        about = f"How far they are off, and what each adds at the first flips: {command}"
+        return paragraph(note + about, MUTED, width)
+    note = f"{note}Attribution ran them one by one at the first flips alone." if note else ""
+    notes = paragraph(note, MUTED, width) if note else []
     if error.local is None:
         text = "all routed experts on A's own input: not attributable here"
-        return paragraph(text, MUTED, width) + paragraph(_NOT_RECORDED, MUTED, width)
+        return paragraph(text, MUTED, width) + notes
     text = (
         f"all routed experts on A's own input: local error {short(error.local, 1)} "
         f"({times(error.of_budget)} budget), inherited {short(error.inherited, 1)}; "
@@ -133,4 +171,4 @@ def _module(error: ModuleError | None, command: str, width: int) -> list[Line]:
     sides = {"A": "A is wrong", "B": "B is wrong", "AB": "both are wrong", "?": "no arbiter"}
     verdict = f"beyond its budget: {sides[error.outside]}" if error.over else "within its budget"
     lines = paragraph(f"{text}; {verdict}", BOLD if error.over else BASE, width)
-    return [*lines, *paragraph(_NOT_RECORDED, MUTED, width)]
+    return [*lines, *notes]

@@ -227,6 +227,23 @@ async def test_the_experts_name_what_is_not_recorded() -> None:
         assert "kldive attribute run/comparison --model M" in text
 
 
+async def test_what_each_expert_adds_is_shown_where_attribution_looked() -> None:
+    source = attributed(make_source(flips=FLIPS))
+    app = KldiveApp(source, at=parse_address("L1 t5 mlp_out"))
+    routed = app.model.cell_facts(Cell(1, 5)).router
+    assert routed is not None
+    sizes = [{"expert": e.expert, "a": 15.5, "b": 15.25} for e in routed.experts]
+    source.summary["attribution"]["contributions"] = [{"layer": 1, "row": 5, "experts": sizes}]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter", "2")
+        await pilot.pause()
+        text = screen_text(app)
+        assert "‖g·E(x)‖ A" in text
+        assert "+0.2500" in text
+        assert "is in no capture" not in "".join(whole_lines(app))
+        assert all(len(line) <= 80 for line in whole_lines(app))
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_after_attribution_the_worst_module_and_who_is_wrong(size: tuple[int, int]) -> None:
     culprits = {

@@ -24,6 +24,7 @@ from torch import nn
 
 from workbench.attribution.columns import Scratch
 from workbench.attribution.combine import CombineWatcher
+from workbench.attribution.contributions import contributions
 from workbench.attribution.first import first_local_error
 from workbench.attribution.flips import FlipWatcher
 from workbench.attribution.intercept import unreachable
@@ -201,12 +202,13 @@ def _attributed(job: _Job, directory: Path, say: Progress) -> dict[str, Any]:
     )
     say("writing")
     columns = scratch.write(directory / "table")
+    first = first_local_error(job.comparison, mapper, findings, job.sequences)
     return {
         "format": "kldive-attribution",
         "version": 1,
         "model": _model_json(job),
         "columns": [list(column) for column in columns],
-        "first": first_local_error(job.comparison, mapper, findings, job.sequences),
+        "first": first,
         "modules": [finding.to_json() for finding in findings],
         "arbiter": arbiter_json(
             findings,
@@ -216,6 +218,7 @@ def _attributed(job: _Job, directory: Path, say: Progress) -> dict[str, Any]:
         ),
         "combine": combine_json(combine, findings),
         "flips": flips.tally.to_json(comparison),
+        "contributions": contributions(comparison, job.parts, first),
         "not_attributable": _not_attributable(job),
     }
 
@@ -305,7 +308,16 @@ def _summary(comparison: Comparison, details: dict[str, Any]) -> dict[str, Any]:
     summary = {k: v for k, v in comparison.summary.items() if k not in ATTRIBUTED}
     summary["first"] = {**summary["first"], "local_error": details["first"]}
     flips = {k: v for k, v in details["flips"].items() if k != "listed"}
-    kept = ("model", "columns", "modules", "arbiter", "combine", "not_attributable", "seconds")
+    kept = (
+        "model",
+        "columns",
+        "modules",
+        "arbiter",
+        "combine",
+        "contributions",
+        "not_attributable",
+        "seconds",
+    )
     summary["attribution"] = {**{k: details[k] for k in kept}, "flips": flips}
     return summary
 

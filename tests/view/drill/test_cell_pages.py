@@ -92,6 +92,16 @@ def test_the_experts_as_one_module_are_there_after_attribution() -> None:
     assert expert_facts(model_of(flips=FLIPS), Cell(1, 5)).error is None
 
 
+def test_what_each_expert_adds_is_there_where_attribution_looked() -> None:
+    source = attributed(make_source(flips=FLIPS))
+    sizes = [{"expert": 3, "a": 1.5, "b": None}, {"expert": 6, "a": None, "b": 1.75}]
+    source.summary["attribution"]["contributions"] = [{"layer": 1, "row": 5, "experts": sizes}]
+    model = ViewModel(source)
+    assert expert_facts(model, Cell(1, 5)).contributions == {3: (1.5, None), 6: (None, 1.75)}
+    assert expert_facts(model, Cell(1, 6)).contributions == {}
+    assert expert_facts(model_of(flips=FLIPS), Cell(1, 5)).contributions == {}
+
+
 def test_a_dense_layer_has_no_experts() -> None:
     model = model_of()
     model.source.summary["a"]["model"]["layer_kinds"][1] = "dense"

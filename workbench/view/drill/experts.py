@@ -2,14 +2,14 @@
 
 Experts are matched by id. A capture holds the gate of every selected expert and the combined
 output, not what each expert made; how much an expert contributes is therefore told by its gate
-alone, and the errors of all experts together by attribution. Nothing is estimated.
+alone, but at the cells where attribution ran the experts one by one. Nothing is estimated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from workbench.errors import CaptureError
 from workbench.view.inspector import OnSide, RouterFacts, SiteDifference
 from workbench.view.local import ModuleError
+from workbench.view.source import Source
 from workbench.view.state import Cell
 from workbench.view.steps import TITLES
 
@@ -75,6 +76,8 @@ class ExpertFacts:
         outputs: Recorded outputs of the block.
         error: Errors of all routed experts as one module, on A's input; None before attribution.
         router: Both routers.
+        contributions: Norm of gate × output by expert, A and B, where attribution computed it for
+            this cell; None on a side that did not select the expert. Empty elsewhere.
     """
 
     problem: str = ""
@@ -85,6 +88,7 @@ class ExpertFacts:
     outputs: tuple[Output, ...] = ()
     error: ModuleError | None = None
     router: RouterFacts | None = None
+    contributions: Mapping[int, tuple[float | None, float | None]] = field(default_factory=dict)
 
 
 def expert_facts(model: ViewModel, cell: Cell) -> ExpertFacts:
@@ -110,7 +114,17 @@ def expert_facts(model: ViewModel, cell: Cell) -> ExpertFacts:
         outputs=outputs,
         error=error,
         router=facts.router,
+        contributions=contributions(model.source, cell),
     )
+
+
+def contributions(source: Source, cell: Cell) -> dict[int, tuple[float | None, float | None]]:
+    """What attribution found single experts to add at a cell; {} where it did not look."""
+    found = (source.summary.get("attribution") or {}).get("contributions") or ()
+    for entry in found:
+        if (entry["layer"], entry["row"]) == cell:
+            return {int(e["expert"]): (e["a"], e["b"]) for e in entry["experts"]}
+    return {}
 
 
 def shares(router: RouterFacts) -> tuple[ExpertShare, ...]:
