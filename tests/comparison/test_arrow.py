@@ -52,6 +52,11 @@ def test_polars_and_the_map_agree_on_every_shape(
         np.testing.assert_array_equal(table.missing(column.name), nulls)
         filled = read[column.name].fill_null(float("nan") if column.kind == "f4" else 0)
         np.testing.assert_array_equal(table.values(column.name), filled.to_numpy().reshape(shape))
+        for row in range(num_rows):
+            expected_L = table.values(column.name)[:, row]
+            found_L = table.at_row(column.name, row)
+            np.testing.assert_array_equal(found_L, expected_L)
+            assert found_L.dtype == expected_L.dtype
         for layer, row in np.ndindex(*shape):
             one = table.cell(column.name, layer, row)
             expected = (table.values(column.name)[layer, row], nulls[layer, row])

@@ -76,6 +76,9 @@ class ArraySource:
         kind = known_columns()[name]
         return np.full(shape, np.nan, np.float32) if kind == "f4" else np.zeros(shape, np.uint32)
 
+    def at_row(self, name: str, row: int) -> np.ndarray:
+        return self.column(name)[:, row]
+
     def forget(self) -> None:
         """Nothing is mapped."""
 

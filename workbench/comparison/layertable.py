@@ -6,13 +6,21 @@ Axis legend: L layer, T row.
 from __future__ import annotations
 
 import mmap
+import os
+import struct
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
-from workbench.comparison.arrow import KINDS, Column, Values, layout
+from workbench.comparison.arrow import KINDS, Column, Kind, Values, layout
 from workbench.errors import CaptureError
+
+_STORED: Final[dict[Kind, type]] = {"f4": np.float32, "u4": np.uint32, "b1": np.bool_}
+_FLOAT: Final = struct.Struct("<f")
+_WHOLE: Final = struct.Struct("<I")
 
 
 class LayerTable:
@@ -36,10 +44,12 @@ class LayerTable:
                 raise unreadable_comparison(path, f"{self._layout.size} bytes", f"{size} bytes")
             with path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._file = os.dup(file.fileno())
         except OSError as error:
             raise unreadable_comparison(
                 path, "a readable file", error.strerror or str(error)
             ) from error
+        weakref.finalize(self, os.close, self._file)
         self._bytes = np.frombuffer(self._map, np.uint8)
 
     def forget(self) -> None:
@@ -71,31 +81,41 @@ class LayerTable:
     def line(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
         """Every column at one (layer, row), None where missing; reads a few bytes per column."""
         at = layer * self.num_rows + row
-        found: dict[str, float | int | bool | None] = {}
-        for name, index in self._index.items():
-            start, kind = self._layout.values[index][0], self._kinds[index]
-            if not self._bit(self._layout.validity[index][0], at):
-                found[name] = None
-            elif kind == "b1":
-                found[name] = self._bit(start, at)
-            else:
-                stored = np.float32 if kind == "f4" else np.uint32
-                found[name] = (
-                    self._bytes[start + 4 * at : start + 4 * at + 4].view(stored)[0].item()
-                )
-        return found
+        return {
+            name: self._value(index, at) if self._bit(self._layout.validity[index][0], at) else None
+            for name, index in self._index.items()
+        }
 
-    def _bit(self, start: int, at: int) -> bool:
-        return bool(self._bytes[start + at // 8] >> (at % 8) & 1)
+    def at_row(self, name: str, row: int) -> np.ndarray:
+        """A column at one row, (L,), as `values` gives it; reads a few bytes per layer."""
+        index = self._index[name]
+        found = [
+            self._value(index, layer * self.num_rows + row) for layer in range(self.num_layers)
+        ]
+        return np.array(found, _STORED[self._kinds[index]])
 
     def cell(self, name: str, layer: int, row: int) -> Values:
         """One value and whether it is missing, (1, 1) each, without reading the column."""
         index = self._index[name]
-        line = layer * self.num_rows + row
-        missing = np.array([[not self._bit(self._layout.validity[index][0], line)]])
-        if self._kinds[index] == "b1":
-            return Values(np.array([[self._bit(self._layout.values[index][0], line)]]), missing)
-        return Values(self.values(name)[layer : layer + 1, row : row + 1], missing)
+        at = layer * self.num_rows + row
+        missing = not self._bit(self._layout.validity[index][0], at)
+        value = np.array([[self._value(index, at)]], _STORED[self._kinds[index]])
+        return Values(value, np.array([[missing]]))
+
+    # Single values are read from the file, not through the map: one page per value, and as many
+    # around it as the system likes to map at once, would soon count as memory of this process.
+
+    def _value(self, index: int, at: int) -> float | int | bool:
+        start, kind = self._layout.values[index][0], self._kinds[index]
+        if kind == "b1":
+            return self._bit(start, at)
+        raw = os.pread(self._file, 4, start + 4 * at)
+        found = (_FLOAT if kind == "f4" else _WHOLE).unpack(raw)
+        value: float | int = found[0]
+        return value
+
+    def _bit(self, start: int, at: int) -> bool:
+        return bool(os.pread(self._file, 1, start + at // 8)[0] >> (at % 8) & 1)
 
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows

@@ -250,6 +250,16 @@ class Comparison:
         if "_local" in self.__dict__:
             self._local.forget()
 
+    def at_row(self, name: str, row: int) -> np.ndarray:
+        """A column at one row, (L,), as `column` gives it, without reading the rest of it.
+
+        Raises:
+            UsageError: No such column.
+        """
+        if not self.has_column(name):
+            return self._absent(name)[:, row]
+        return self._table_of(name).at_row(name, row)
+
     def _kept(self, key: str) -> np.ndarray | None:
         with self._lock:
             kept = self._cache.get(key)

@@ -307,10 +307,8 @@ def _profile(source: Source, row: int, site: str) -> tuple[float | None, ...]:
     name = f"{site}.rel_l2"
     if not source.has_column(name):
         return (None,) * source.num_layers
-    values_L = source.column(name)[:, row].tolist()
-    counts_L = (
-        source.column(f"{site}.nonfinite_a")[:, row] + source.column(f"{site}.nonfinite_b")[:, row]
-    )
+    values_L = source.at_row(name, row).tolist()
+    counts_L = source.at_row(f"{site}.nonfinite_a", row) + source.at_row(f"{site}.nonfinite_b", row)
     # A missing value reads as NaN; a NaN that was measured has non-finite numbers beside it.
     return tuple(
         math.nan if count else None if math.isnan(value) else value

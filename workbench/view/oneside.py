@@ -113,6 +113,10 @@ class OneSide:
         kind = _NUMPY_KIND[known_columns().get(name, "f4")]
         return np.full((self.num_layers, self.num_rows), np.nan if kind is np.float32 else 0, kind)
 
+    def at_row(self, name: str, row: int) -> np.ndarray:
+        """A metric at one row, shape (L,)."""
+        return self.column(name)[:, row]
+
     def forget(self) -> None:
         """Nothing is mapped: columns grow in memory."""
 

@@ -78,6 +78,9 @@ class Source(Protocol):
     def column(self, name: str) -> np.ndarray:
         """A metric per cell, shape (L, T)."""
 
+    def at_row(self, name: str, row: int) -> np.ndarray:
+        """A metric at one row, shape (L,), without reading the rest of it."""
+
     def forget(self) -> None:
         """Gives the memory of columns that were read back to the system; they stay readable."""
 
