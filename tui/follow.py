@@ -85,8 +85,8 @@ class OneCapture:
         """Waits for the first chunk."""
         while (source := self.look()) is None:
             there = self.capture.recorded() is not None
-            what = "the first chunk" if there else f"{self.capture.directory} to appear"
-            progress(f"waiting for {what}", 0.0)
+            what = "the first chunk" if there else "the capture to appear"
+            progress(f"waiting for {what}", None)
             progress.wait(POLL_SECONDS)
         return source
 

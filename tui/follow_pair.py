@@ -78,7 +78,7 @@ class TwoCaptures:
         """Both manifests, once there are chunks in both."""
         for name, directory in zip("AB", self._sides, strict=True):
             if not (directory / MANIFEST_NAME).exists():
-                self.lacking = f"{name}, {directory}, to appear"
+                self.lacking = f"{name} to appear"
                 return None
         a, b = map(read_manifest, self._sides)
         for name, manifest in (("A", a), ("B", b)):
@@ -111,7 +111,7 @@ class TwoCaptures:
     def wait(self, progress: Progress) -> Comparison:
         """Waits for the first comparison."""
         while (comparison := self.look(progress)) is None:
-            progress(f"waiting for {self.lacking}", 0.0)
+            progress(f"waiting for {self.lacking}", None)
             progress.wait(POLL_SECONDS)
         return comparison
 

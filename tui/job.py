@@ -22,10 +22,10 @@ class StoppedError(Exception):
 
 
 class Step(NamedTuple):
-    """What is being done, and the share of the whole that is done, 0 to 1."""
+    """What is being done, and the share of the whole that is done, 0 to 1; None while waiting."""
 
     name: str
-    done: float
+    done: float | None
 
 
 class Made(NamedTuple):
@@ -42,8 +42,8 @@ class Progress:
         self._stop = threading.Event()
         self.step = Step("starting", 0.0)
 
-    def __call__(self, name: str, done: float) -> None:
-        """Says what comes next, with `done` of the whole behind it.
+    def __call__(self, name: str, done: float | None) -> None:
+        """Says what comes next, with `done` of the whole behind it; None: nobody knows how long.
 
         Raises:
             StoppedError: Someone stopped the work.

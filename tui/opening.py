@@ -120,11 +120,12 @@ class OpeningPage(Lines):
 def progress_line(step: Step, width: int) -> list[Segment]:
     """A bar, the percentage and what is being done."""
     size = max(8, min(_BAR_WIDTH, width - 30))
-    done = round(size * min(max(step.done, 0.0), 1.0))
+    done = round(size * min(max(step.done or 0.0, 0.0), 1.0))
+    share = "    ·  " if step.done is None else f" {step.done:>4.0%}  "
     return [
         Segment("━" * done, styles.SIDE_A),
         Segment("━" * (size - done), styles.RULE),
-        Segment(f" {step.done:>4.0%}  ", styles.BASE),
+        Segment(share, styles.BASE),
         Segment(cut(step.name, max(0, width - size - 7)), styles.MUTED),
     ]
 
