@@ -6,9 +6,7 @@ Axis legend: L layer, T row.
 from __future__ import annotations
 
 import mmap
-import os
 import struct
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +16,8 @@ import numpy as np
 from workbench.comparison.arrow import KINDS, Column, Kind, Values, layout
 from workbench.errors import CaptureError
 
+_SINGLES_KEPT: Final = 256
+"""Single values read before their pages are given back: each may map 64 KB and more."""
 _STORED: Final[dict[Kind, type]] = {"f4": np.float32, "u4": np.uint32, "b1": np.bool_}
 _FLOAT: Final = struct.Struct("<f")
 _WHOLE: Final = struct.Struct("<I")
@@ -44,12 +44,11 @@ class LayerTable:
                 raise unreadable_comparison(path, f"{self._layout.size} bytes", f"{size} bytes")
             with path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._file = os.dup(file.fileno())
         except OSError as error:
             raise unreadable_comparison(
                 path, "a readable file", error.strerror or str(error)
             ) from error
-        weakref.finalize(self, os.close, self._file)
+        self._singles = 0
         self._bytes = np.frombuffer(self._map, np.uint8)
 
     def forget(self) -> None:
@@ -99,23 +98,27 @@ class LayerTable:
         index = self._index[name]
         at = layer * self.num_rows + row
         missing = not self._bit(self._layout.validity[index][0], at)
-        value = np.array([[self._value(index, at)]], _STORED[self._kinds[index]])
+        value: np.ndarray = np.array([[self._value(index, at)]], _STORED[self._kinds[index]])
         return Values(value, np.array([[missing]]))
-
-    # Single values are read from the file, not through the map: one page per value, and as many
-    # around it as the system likes to map at once, would soon count as memory of this process.
 
     def _value(self, index: int, at: int) -> float | int | bool:
         start, kind = self._layout.values[index][0], self._kinds[index]
         if kind == "b1":
             return self._bit(start, at)
-        raw = os.pread(self._file, 4, start + 4 * at)
-        found = (_FLOAT if kind == "f4" else _WHOLE).unpack(raw)
-        value: float | int = found[0]
-        return value
+        number = _FLOAT if kind == "f4" else _WHOLE
+        found: tuple[float | int] = number.unpack(self._single(start + 4 * at, 4))
+        return found[0]
 
     def _bit(self, start: int, at: int) -> bool:
-        return bool(os.pread(self._file, 1, start + at // 8)[0] >> (at % 8) & 1)
+        return bool(self._single(start + at // 8, 1)[0] >> (at % 8) & 1)
+
+    def _single(self, start: int, length: int) -> bytes:
+        """A few bytes. The system maps a page for them and as many more as it likes."""
+        self._singles += 1
+        if self._singles > _SINGLES_KEPT:
+            self._singles = 0
+            self.forget()
+        return self._map[start : start + length]
 
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows

@@ -19,7 +19,7 @@ from workbench.store.capture import ArrayChunk, open_chunk
 from workbench.store.dtypes import decoded
 from workbench.store.manifest import MANIFEST_NAME, Manifest
 
-_KEPT_CHUNKS: Final = 4
+_KEPT_CHUNKS: Final = 8
 """Tables of contents kept: large models have a thousand arrays per chunk."""
 
 
