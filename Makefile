@@ -1,6 +1,6 @@
 # Every target makes .venv first when it is missing. Nothing outside this folder is touched.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast check fix lab clean
+.PHONY: help venv demo test test-fast check fix lab docs clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -49,6 +49,9 @@ fix: $(STAMP)  ## format, and repair what the linter can
 
 lab: $(STAMP)  ## JupyterLab on the notebooks
 	$(PY) -m jupyterlab notebooks
+
+docs: $(STAMP)  ## run the notebooks and write them as web pages into site/
+	$(PY) .ci/build_docs.py --out site
 
 clean:  ## remove .venv, caches and demo output
 	rm -rf $(VENV) build dist demo site snapshot_report.html

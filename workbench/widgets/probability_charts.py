@@ -157,7 +157,7 @@ def ratios(source: Source, *, num_bins: int = frames.NUM_BINS + 1) -> Chart:
     title = "Importance ratio p_B / p_A"
     picture = alt.vconcat(_histogram(found.frame), _windows(guards.frame))
     return marks.described(
-        title, found, picture, "below: each safeguard's window, and what is outside"
+        title, found, picture, "below: each safeguard's window (grey) and the ratios seen (line)"
     )
 
 
