@@ -79,6 +79,17 @@ def test_ulps_are_of_the_coarser_type() -> None:
     assert {c.place: c.ulps for c in found.components} == {0: 1, 1: 0}
 
 
+def test_widened_bfloat16_is_counted_in_its_own_steps() -> None:
+    a, b = floats(1.0 + 3 / 128, -0.0, -1.0), floats(1.0, 0.0, 1.0)
+    found = compare_vectors(a, b, ("bfloat16", "bfloat16"))
+    stored = compare_vectors(a.astype(BF16), b.astype(BF16))
+    assert [c.ulps for c in found.components] == [c.ulps for c in stored.components]
+    assert found.coarser == "bfloat16"
+    assert found.components[1].ulps == 3
+    mixed = compare_vectors(floats(1.0 + 2.0**-20), floats(1.0), ("float32", "bfloat16"))
+    assert mixed.components[0].ulps == 0
+
+
 def test_types_that_differ_are_equal_when_every_value_is() -> None:
     assert compare_vectors(floats(1.5, -2.0), floats(1.5, -2.0, dtype=BF16)).bit_equal
 

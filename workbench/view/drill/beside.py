@@ -113,7 +113,7 @@ def _norms(source: Source, stop: Stop) -> tuple[float | None, float | None]:
     if stop.site == "topk_ids":
         return None, None
     try:
-        pair = source.cell(stop.model_layer, stop.row, stop.site)
+        pair = source.numbers(stop.model_layer, stop.row, stop.site)
     except CaptureError:
         return None, None
     return norm(pair.a), norm(pair.b)

@@ -178,7 +178,7 @@ def _part(gate: float | None, mass: float | None) -> float | None:
 
 def _norms(model: ViewModel, cell: Cell, site: str) -> tuple[float | None, float | None]:
     try:
-        pair = model.source.cell(cell.layer, cell.row, site)
+        pair = model.source.numbers(cell.layer, cell.row, site)
     except CaptureError:
         return None, None
     return norm(pair.a), norm(pair.b)

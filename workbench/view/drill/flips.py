@@ -60,7 +60,7 @@ def flip_of(
     explained = line.get("topk.explained")
     judged = None if explained is None else bool(explained)
     try:
-        ids = source.cell(cell.layer, cell.row, "topk_ids")
+        ids = source.numbers(cell.layer, cell.row, "topk_ids")
     except CaptureError:
         return Flip(count, explained=judged)
     if ids.a is None or ids.b is None:

@@ -10,7 +10,7 @@ Axes: D component, N component of those shown.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,10 +18,12 @@ import numpy as np
 from workbench.comparison.ulp import ulp_distance
 from workbench.errors import CaptureError
 from workbench.names import SITE_BY_NAME
-from workbench.store.dtypes import coarser, is_float, numpy_dtype
+from workbench.store.dtypes import coarser, numpy_dtype, unit_roundoff
 from workbench.view.source import Source
 from workbench.view.walk import Stop
 
+Types = tuple[str, str]
+"""Names of both sides' stored types."""
 MOST_COMPONENTS: Final = 256
 """Components that are listed; the rest are counted."""
 _FACTOR_SHARE: Final = 0.9
@@ -107,16 +109,17 @@ def vector_facts(source: Source, stop: Stop) -> VectorFacts:
     if stop.site not in SITE_BY_NAME:
         return VectorFacts(problem="a log-probability is one number, not a vector")
     try:
-        pair = source.cell(stop.model_layer, stop.row, stop.site)
+        pair = source.numbers(stop.model_layer, stop.row, stop.site)
         if pair.a is None or pair.b is None:
             return VectorFacts(problem=_who_lacks(pair.a, pair.b))
+        types = (pair.dtype_a, pair.dtype_b)
         if stop.site == "topk_weights":
-            ids = source.cell(stop.model_layer, stop.row, "topk_ids")
+            ids = source.numbers(stop.model_layer, stop.row, "topk_ids")
             if ids.a is not None and ids.b is not None:
-                return gate_facts(ids.a, pair.a, ids.b, pair.b)
+                return gate_facts(ids.a, pair.a, ids.b, pair.b, types)
     except CaptureError as error:
         return VectorFacts(problem=f"{error.what}; {error.do}" if error.do else error.what)
-    return compare_vectors(pair.a, pair.b)
+    return compare_vectors(pair.a, pair.b, types)
 
 
 def _who_lacks(a_D: np.ndarray | None, b_D: np.ndarray | None) -> str:
@@ -126,7 +129,11 @@ def _who_lacks(a_D: np.ndarray | None, b_D: np.ndarray | None) -> str:
 
 
 def gate_facts(
-    ids_a_K: np.ndarray, gates_a_K: np.ndarray, ids_b_K: np.ndarray, gates_b_K: np.ndarray
+    ids_a_K: np.ndarray,
+    gates_a_K: np.ndarray,
+    ids_b_K: np.ndarray,
+    gates_b_K: np.ndarray,
+    types: Types | None = None,
 ) -> VectorFacts:
     """Gate weights by expert id; 0 where a side did not select the expert."""
     sides = []
@@ -137,27 +144,38 @@ def gate_facts(
         np.array([side.get(expert, gates.dtype.type(0)) for expert in experts], gates.dtype)
         for side, gates in zip(sides, (gates_a_K, gates_b_K), strict=True)
     )
-    return compare_vectors(a_N, b_N, np.array(experts, np.int64))
+    return compare_vectors(a_N, b_N, types, np.array(experts, np.int64))
 
 
 def compare_vectors(
-    a_D: np.ndarray, b_D: np.ndarray, experts_D: np.ndarray | None = None
+    a_D: np.ndarray,
+    b_D: np.ndarray,
+    types: Types | None = None,
+    experts_D: np.ndarray | None = None,
 ) -> VectorFacts:
     """Compares two vectors; of different lengths, what both have.
 
     Args:
         a_D: Of side A, any float or integer type.
         b_D: Of side B.
+        types: Names of the types they were stored in, where they were widened since.
         experts_D: Expert ids where components are experts.
     """
+    types = types or (a_D.dtype.name, b_D.dtype.name)
     size = min(len(a_D), len(b_D))
     left_out = max(len(a_D), len(b_D)) - size
     a_D, b_D = np.ascontiguousarray(a_D[:size]), np.ascontiguousarray(b_D[:size])
     index_D = np.arange(size) if experts_D is None else experts_D
-    if not (is_float(a_D.dtype) and is_float(b_D.dtype)):
+    if not all(unit_roundoff(name) for name in types):
         return _ids(a_D, b_D, index_D, left_out)
     with np.errstate(all="ignore"):
-        return _floats(a_D, b_D, index_D, left_out, by_expert=experts_D is not None)
+        found = _floats(a_D, b_D, types, index_D)
+    return replace(
+        found,
+        left_out=left_out,
+        bit_equal=found.bit_equal and not left_out,
+        by_expert=experts_D is not None,
+    )
 
 
 def _ids(a_D: np.ndarray, b_D: np.ndarray, index_D: np.ndarray, left_out: int) -> VectorFacts:
@@ -178,12 +196,10 @@ def _ids(a_D: np.ndarray, b_D: np.ndarray, index_D: np.ndarray, left_out: int) -
     )
 
 
-def _floats(
-    a_D: np.ndarray, b_D: np.ndarray, index_D: np.ndarray, left_out: int, *, by_expert: bool
-) -> VectorFacts:
-    kind = coarser(a_D.dtype.name, b_D.dtype.name)
-    ulps_D = _ulps(a_D, b_D, kind)
-    equal = _bit_equal(a_D, b_D)
+def _floats(a_D: np.ndarray, b_D: np.ndarray, types: Types, index_D: np.ndarray) -> VectorFacts:
+    kind = coarser(*types)
+    ulps_D = ulp_distance(_in_type(a_D, types[0], kind), _in_type(b_D, types[1], kind))
+    ulps_D = ulps_D.astype(np.uint64)
     x_D, y_D = a_D.astype(np.float64), b_D.astype(np.float64)
     finite_D = np.isfinite(x_D) & np.isfinite(y_D)
     same_D = (x_D == y_D) | (np.isnan(x_D) & np.isnan(y_D))
@@ -196,13 +212,11 @@ def _floats(
     fitted = squared if scale is None else float(((x_D - scale * y_D) ** 2).sum())
     broken = bool(np.isinf(d_D).any())
     return VectorFacts(
-        by_expert=by_expert,
-        dtype_a=a_D.dtype.name,
-        dtype_b=b_D.dtype.name,
+        dtype_a=types[0],
+        dtype_b=types[1],
         coarser=kind,
         size=len(a_D),
-        left_out=left_out,
-        bit_equal=equal and not left_out,
+        bit_equal=_bit_equal(a_D, b_D),
         differing=int(differs_D.sum()),
         norm_a=norm_a,
         norm_b=norm_b,
@@ -233,11 +247,12 @@ def _bit_equal(a_D: np.ndarray, b_D: np.ndarray) -> bool:
     return a_D.tobytes() == b_D.tobytes()
 
 
-def _ulps(a_D: np.ndarray, b_D: np.ndarray, kind: str) -> np.ndarray:
-    dtype = numpy_dtype(kind)
-    found = ulp_distance(np.array(a_D, dtype), np.array(b_D, dtype))
-    wide: np.ndarray = found.astype(np.uint64)
-    return wide
+def _in_type(values_D: np.ndarray, stored: str, kind: str) -> np.ndarray:
+    """Values in the type that ULPs are counted in; of bfloat16 its bits, which is all it takes."""
+    if stored == kind == "bfloat16" and values_D.dtype == np.float32:
+        # Widened exactly: the lower half is empty, and its package need not be loaded.
+        return (values_D.view(np.uint32) >> 16).astype(np.uint16)
+    return np.array(values_D, numpy_dtype(kind))
 
 
 def _ratio(value: float, whole: float) -> float:
