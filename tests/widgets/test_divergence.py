@@ -108,10 +108,9 @@ def test_a_class_without_a_cell_is_not_taken_up_and_said_to_be_empty(wire: Wire)
 def test_every_action_of_the_model_can_be_asked_for_by_the_front_end(wire: Wire) -> None:
     found = widget()
     for action in (a for a in ACTIONS if a.run is not None):
-        wire.clear()
-        wire.tell(found, id="v:1", op="act", action=action.id)
-        assert wire.answers == [], action.id
-        assert found.cursor == found.state.cell, action.id
+        content, _ = wire.ask(found, id="v:1", op="act", action=action.id)
+        assert "error" not in content, action.id
+        assert found.cursor == found.state.cell == tuple(content["cell"]["at"]), action.id
 
 
 def test_an_action_that_only_a_terminal_has_is_answered_with_an_error(wire: Wire) -> None:
@@ -267,6 +266,17 @@ def test_every_key_of_the_table_is_a_browser_key_or_a_chord() -> None:
     for action in ACTIONS:
         for key in action.keys:
             assert browser_key(key) is not None or "+" in key
+
+
+def test_a_persons_own_keys_are_those_of_the_widget(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text('[keys]\n"jump.next" = ["full_stop", "f3"]\n"site.next" = ["n"]\n')
+    monkeypatch.setenv("KLDIVE_KEYS", str(file))
+    keys = {entry["id"]: entry["keys"] for entry in widget()._about["actions"]}
+    assert keys["jump.next"] == [".", "F3"]
+    assert keys["site.next"] == ["n"]
 
 
 def test_the_widget_opens_with_a_zoom_that_suits_its_room(wire: Wire) -> None:

@@ -183,7 +183,9 @@ def test_a_choice_is_carried_out_and_answered(
 ) -> None:
     found = widget()
     content, _ = wire.ask(found, id="v:3", op="choose", action=action, value=value)
-    assert content == {"id": "v:3", "op": "choose"}
+    assert (content["id"], content["op"]) == ("v:3", "choose")
+    assert "error" not in content
+    assert content["cell"]["at"] == list(found.cursor)
     assert getattr(found, trait) == after
 
 

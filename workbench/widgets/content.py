@@ -16,6 +16,7 @@ from workbench.view import palette
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.facts import SideFacts
 from workbench.view.headline import headline, verdict_line
+from workbench.view.keymap import load_keymap
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
@@ -56,7 +57,7 @@ def about(model: ViewModel) -> dict[str, Any]:
             "a": palette.SIDE_A_FILL,
             "b": palette.SIDE_B_FILL,
         },
-        "actions": key_map(),
+        "actions": key_map(load_keymap()),
     }
 
 

@@ -325,7 +325,6 @@ export class Face {
     }
     this.waiters = new Map();
     this.headings = { first: 0, texts: [], requests: [] };
-    this.facts = null;
     this.hover = null;
     this.drag = null;
     this.window = model.get("window");
@@ -417,6 +416,7 @@ export class Face {
       ratio.removeEventListener("change", redraw);
       cancelAnimationFrame(this.frame);
       clearTimeout(this.syncing);
+      clearTimeout(this.later);
       this.root.remove();
     };
   }
@@ -440,6 +440,7 @@ export class Face {
 
   answered(content, buffers) {
     if (typeof content?.id !== "string" || !content.id.startsWith(`${this.name}:`)) return;
+    if (content.cell) this.arrived(content.cell);
     if (content.op === "tile") this.tiled(content, buffers);
     else if (content.op in this.channels) {
       if (this.channels[content.op].take(content.id)) this.waiters.get(content.op)?.(content);
@@ -857,21 +858,28 @@ export class Face {
   /** Shows the cell under the pointer, else the cursor's. */
   look() {
     const at = this.hover ?? this.model.get("cursor");
-    const key = JSON.stringify([at, this.screen.grid, this.screen.site]);
+    const key = this.lookKey(at);
     if (key === this.looked) return;
     this.looked = key;
     this.ask("cell", { layer: at[0], token: at[1] }, (facts) => {
-      if (facts.error) {
-        this.inspector.replaceChildren(make("pre", "kld-error", {}, facts.error));
-        return;
-      }
-      this.facts = facts;
-      this.inspect(facts);
-      if (!this.hover) this.live.textContent = spoken(facts.at, facts);
+      if (!facts.error) this.inspect(facts);
+      else this.inspector.replaceChildren(make("pre", "kld-error", {}, facts.error));
     });
   }
 
+  /** What came along with the answer to an action, so that nobody has to ask for it. */
+  arrived(facts) {
+    if (this.hover) return;
+    this.looked = this.lookKey(facts.at);
+    this.inspect(facts);
+  }
+
+  lookKey(at) {
+    return JSON.stringify([at, this.screen.grid, this.screen.site, Boolean(this.hover)]);
+  }
+
   inspect(facts) {
+    if (!this.hover) this.live.textContent = spoken(facts.at, facts);
     const preview = this.hover ? "preview; a click keeps it" : "";
     this.inspector.replaceChildren(
       make("div", "kld-at", {}, make("b", "", {}, facts.address), ` ${facts.token}`,

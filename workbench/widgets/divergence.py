@@ -284,15 +284,19 @@ class Divergence(anywidget.AnyWidget):
         }
         change = changes.get(str(request.get("op")))
         if change is not None:
-            return protocol.answered(request, lambda: _done(change, request))
+            return protocol.answered(request, lambda: self._changed(change, request))
         if request.get("op") == "copy" and request.get("action") == "copy.link":
             return protocol.answered(request, lambda: Answer({"text": self.to_code()}))
         return protocol.answer(self.model, request)
 
+    def _changed(self, change: Callable[[Request], None], request: Request) -> Answer:
+        """Carries out a change; the answer has the cursor's cell, which saves asking for it."""
+        change(request)
+        here = self.model.state.cell
+        return Answer({"cell": content.inspected(self.model, here)} if self.model.num_rows else {})
+
     def _reply(self, found: Answer) -> None:
-        # What an action changed is in the traits already: nobody waits for the end of one.
-        if len(found.content) > 2 or found.content["op"] == "choose":
-            self.send(found.content, list(found.buffers))
+        self.send(found.content, list(found.buffers))
 
     def _roomed(self, request: Request) -> None:
         """Takes up what the front end has room for; the first time, also the zoom to open with."""
@@ -335,11 +339,6 @@ def short_report(model: ViewModel) -> str:
         f"step through it:  kldive tui {model.source.directory}",
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _done(change: Callable[[Request], None], request: Request) -> Answer:
-    change(request)
-    return Answer({})
 
 
 def _known(what: str, value: str, known: Sequence[str] | dict[Any, Any]) -> str:

@@ -1,6 +1,7 @@
 """The table of actions as the notebook needs it: browser keys, and who carries an action out.
 
-Made from `workbench.view.actions`; no key is named a second time. Stdlib only.
+Made from `workbench.view.actions` and a person's own keymap; no key is named a second time. Stdlib
+only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import unicodedata
 from typing import Any, Final
 
 from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
+from workbench.view.keymap import DEFAULT_KEYS, Keymap
 
 MENUS: Final = ("class.choose", "tolerance.choose")
 """Actions that ask for one of a few entries."""
@@ -63,8 +65,11 @@ def browser_key(key: str) -> str | None:
     return unicodedata.lookup(key.replace("_", " "))
 
 
-def key_map() -> list[dict[str, Any]]:
+def key_map(keymap: Keymap = DEFAULT_KEYS) -> list[dict[str, Any]]:
     """The actions of the notebook in the table's order, with keys, words and kind, for JSON.
+
+    Args:
+        keymap: Keys of each action, which may be a person's own.
 
     `kind` says who acts: `model` is sent to Python as it is; `menu`, `prompt`, `copy` and `help`
     start in the front end. Actions of a terminal alone (its palette, quitting) are left out.
@@ -72,8 +77,8 @@ def key_map() -> list[dict[str, Any]]:
     return [
         {
             "id": action.id,
-            "keys": [k for key in action.keys if (k := browser_key(key)) is not None],
-            "names": [key_name(key) for key in action.keys if browser_key(key) is not None],
+            "keys": [k for key in keymap[action.id] if (k := browser_key(key)) is not None],
+            "names": [key_name(key) for key in keymap[action.id] if browser_key(key) is not None],
             "title": action.title,
             "help": action.help,
             "group": GROUP_TITLES[action.group],
