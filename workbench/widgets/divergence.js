@@ -153,6 +153,26 @@ export function actionOf(actions, event) {
 }
 
 /**
+ * The few keys to start with, as they are bound; what has no key is left out.
+ * @param {Action[]} actions
+ */
+export function hintOf(actions) {
+  const key = (id) => actions.find((action) => action.id === id)?.names[0];
+  const parts = [
+    [["cursor.left", "cursor.down", "cursor.up", "cursor.right"], " ", "move"],
+    [["jump.next", "jump.previous"], " ", "next, previous"],
+    [["jump.first"], " ", "first, next class"],
+    [["lens.router", "lens.local"], "–", "lens"],
+    [["zoom.in", "zoom.out", "zoom.fit"], " ", "zoom"],
+    [["help.show"], " ", "every key"],
+    [["back"], " ", "back to the notebook"],
+  ];
+  const bound = parts.filter(([ids]) => ids.every(key));
+  const words = bound.map(([ids, joiner, text]) => `${ids.map(key).join(joiner)} ${text}`);
+  return `click the grid, then: ${words.join(" · ")}`;
+}
+
+/**
  * Whether a key has to be kept from the notebook: all that would type or edit, no chord.
  * @param {{key: string, ctrlKey?: boolean, metaKey?: boolean, altKey?: boolean,
  *   shiftKey?: boolean}} event
@@ -361,14 +381,14 @@ export class Face {
       role: "grid",
       ariaRowCount: String(about.layers),
       ariaColCount: String(about.rows),
-      ariaLabel: "divergence by layer and token; arrow keys move, n goes to the next, ? is help",
+      ariaLabel: `divergence by layer and token; ${hintOf(about.actions)}`,
     }, this.data, this.over);
     this.strip = make("div", "kld-strip");
     this.legend = make("div", "kld-legend");
     this.inspector = make("div", "kld-inspector");
     this.live = make("div", "kld-live", { role: "status", ariaLive: "polite" });
     this.overlay = make("div", "kld-overlay", { hidden: true });
-    this.hint = make("div", "kld-hint");
+    this.hint = make("div", "kld-hint", {}, hintOf(about.actions));
     this.root = make("div", "kld", { "data-lm-suppress-shortcuts": "true" },
       make("div", "kld-top", {},
         make("span", "kld-sides", {}, ...side(0, "a"), ...side(1, "b"),
@@ -417,6 +437,7 @@ export class Face {
       cancelAnimationFrame(this.frame);
       clearTimeout(this.syncing);
       clearTimeout(this.later);
+      clearTimeout(this.patience);
       this.root.remove();
     };
   }
@@ -550,8 +571,6 @@ export class Face {
       const look = about.looks[last ? absent - 1 : absent + place];
       return make("span", "kld-entry", {}, this.level(look), ` ${text}`);
     }));
-    this.hint.textContent = "click the grid, then: arrows move · n N next, previous · " +
-      "f first, next class · 1–6 lens · z Z 0 zoom · ? every key · Esc back to the notebook";
   }
 
   level(look) {
@@ -861,6 +880,7 @@ export class Face {
     const key = this.lookKey(at);
     if (key === this.looked) return;
     this.looked = key;
+    this.patience ??= setTimeout(() => this.alone(), ANSWER_MS);
     this.ask("cell", { layer: at[0], token: at[1] }, (facts) => {
       if (!facts.error) this.inspect(facts);
       else this.inspector.replaceChildren(make("pre", "kld-error", {}, facts.error));
@@ -872,6 +892,13 @@ export class Face {
     if (this.hover) return;
     this.looked = this.lookKey(facts.at);
     this.inspect(facts);
+  }
+
+  /** Said where a cell's numbers would be, when nobody has ever answered. */
+  alone() {
+    if (this.inspector.childElementCount) return;
+    this.inspector.append(make("div", "kld-dim", {},
+      "No kernel answers: shown is what was saved with the notebook. Run the cell to go on."));
   }
 
   lookKey(at) {

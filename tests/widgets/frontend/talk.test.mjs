@@ -13,6 +13,13 @@ test("every key of the table leads to its action", () => {
   }
 });
 
+test("the hint names keys as they are bound", () => {
+  assert.equal(widget.hintOf(ACTIONS), "click the grid, then: h j k l move · n N next, previous · " +
+    "f first, next class · 1–6 lens · z Z 0 zoom · ? every key · Esc back to the notebook");
+  const own = [{ id: "jump.first", names: ["F3"] }, { id: "help.show", names: [] }];
+  assert.equal(widget.hintOf(own), "click the grid, then: F3 first, next class");
+});
+
 test("chords stay with the browser and the notebook", () => {
   for (const chord of [{ ctrlKey: true }, { metaKey: true }, { altKey: true }]) {
     assert.equal(widget.actionOf(ACTIONS, { key: "n", ...chord }), null);
