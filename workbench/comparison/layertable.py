@@ -1,6 +1,6 @@
 """Reading the table with one line per (layer, row) through a memory map.
 
-Axis legend: L layer, T row.
+Axis legend: L layer, T row, C column.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ class LayerTable:
             ) from error
         self._singles = 0
         self._bytes = np.frombuffer(self._map, np.uint8)
+        self._words = self._bytes[: len(self._bytes) // 4 * 4].view(np.uint32)
+        starts_C = np.array([start for start, _ in self._layout.values], np.int64)
+        is_bit_C = np.array([kind == "b1" for kind in self._kinds], np.bool_)
+        self._validity_C = np.array([start for start, _ in self._layout.validity], np.int64)
+        self._bits_C, self._words_C = starts_C[is_bit_C], starts_C[~is_bit_C] // 4
+        place_C = np.where(is_bit_C, is_bit_C.cumsum(), (~is_bit_C).cumsum()) - 1
+        self._places = list(zip(self._index, self._kinds, place_C.tolist(), strict=True))
 
     def forget(self) -> None:
         """Gives the pages that were read back to the system.
@@ -80,18 +87,25 @@ class LayerTable:
     def line(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
         """Every column at one (layer, row), None where missing; reads a few bytes per column."""
         at = layer * self.num_rows + row
+        self._count(2 * len(self._kinds))
+        known_C = (self._bytes[self._validity_C + at // 8] >> (at % 8) & 1).tolist()
+        bits = (self._bytes[self._bits_C + at // 8] >> (at % 8) & 1).view(np.bool_).tolist()
+        words = self._words[self._words_C + at]
+        stored = {"f4": words.view(np.float32).tolist(), "u4": words.tolist(), "b1": bits}
         return {
-            name: self._value(index, at) if self._bit(self._layout.validity[index][0], at) else None
-            for name, index in self._index.items()
+            name: stored[kind][place] if known else None
+            for (name, kind, place), known in zip(self._places, known_C, strict=True)
         }
 
     def at_row(self, name: str, row: int) -> np.ndarray:
         """A column at one row, (L,), as `values` gives it; reads a few bytes per layer."""
-        index = self._index[name]
-        found = [
-            self._value(index, layer * self.num_rows + row) for layer in range(self.num_layers)
-        ]
-        return np.array(found, _STORED[self._kinds[index]])
+        if self._kinds[self._index[name]] == "b1":
+            start = self._layout.values[self._index[name]][0]
+            layers = range(self.num_layers)
+            return np.array([self._bit(start, layer * self.num_rows + row) for layer in layers])
+        self._count(self.num_layers)
+        found: np.ndarray = self.values(name)[:, row].copy()
+        return found
 
     def cell(self, name: str, layer: int, row: int) -> Values:
         """One value and whether it is missing, (1, 1) each, without reading the column."""
@@ -113,12 +127,15 @@ class LayerTable:
         return bool(self._single(start + at // 8, 1)[0] >> (at % 8) & 1)
 
     def _single(self, start: int, length: int) -> bytes:
-        """A few bytes. The system maps a page for them and as many more as it likes."""
-        self._singles += 1
-        if self._singles > _SINGLES_KEPT:
-            self._singles = 0
-            self.forget()
+        self._count(1)
         return self._map[start : start + length]
+
+    def _count(self, singles: int) -> None:
+        """Before single values are read: the system maps more than a page for each."""
+        self._singles += singles
+        if self._singles > _SINGLES_KEPT:
+            self._singles = singles
+            self.forget()
 
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows
