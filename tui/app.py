@@ -107,7 +107,8 @@ class Workbench(Screen[None]):
         # Textual works a keymap out anew at every key press: it gets what a person changed alone.
         changed = {n: keys for n, keys in self.keymap.items() if keys != DEFAULT_KEYS[n]}
         self.app.set_keymap({name: ",".join(keys) for name, keys in changed.items()})
-        self.background.start()
+        # The picture first: reading ahead takes the processor from it.
+        self.call_after_refresh(self.background.start)
 
     def on_unmount(self) -> None:
         self.background.stop()

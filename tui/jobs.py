@@ -131,6 +131,9 @@ def _workbench(source: Source, at: Address | None, progress: Progress, *, since:
 
     model = ViewModel(source, at=at)
     progress("drawing", 0.9)
+    # What the first picture needs is made here, so that the screen has it at once.
+    model.codes()
+    model.count_in_layer(0, 0, 0)
     made = _made(model)
     progress("drawing", 1.0)
     return made

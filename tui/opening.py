@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.screen import Screen
 
 from tui import styles
@@ -24,6 +25,10 @@ _BAR_WIDTH: Final = 48
 _LABEL_WIDTH: Final = 11
 _POLL_SECONDS: Final = 0.1
 _CHIPS: Final = {"A": styles.CHIP_A, "B": styles.CHIP_B}
+
+
+class Ended(Message):
+    """The work is over, well or not."""
 
 
 class OpeningScreen(Screen[None]):
@@ -55,7 +60,7 @@ class OpeningScreen(Screen[None]):
     def on_mount(self) -> None:
         # The frame first: importing the readers takes longer than drawing it.
         self.call_after_refresh(self._thread.start)
-        self._timer = self.set_interval(_POLL_SECONDS, self._look)
+        self._timer = self.set_interval(_POLL_SECONDS, self.page.rebuild)
 
     def on_unmount(self) -> None:
         self.job.progress.stop()
@@ -65,19 +70,18 @@ class OpeningScreen(Screen[None]):
             self.made = self.job.work(self.job.progress)
         except Exception as error:  # noqa: BLE001  (shown on a screen of its own)
             self.error = error
+        self.post_message(Ended())
 
-    def _look(self) -> None:
-        if self.made is not None:
-            self._hand_over(self.made.screen())
-        elif self.error is not None and not isinstance(self.error, StoppedError):
-            self._hand_over(self._explain(self.error))
-        else:
-            self.page.rebuild()
-
-    def _hand_over(self, screen: Screen[None]) -> None:
-        # Pushed and not switched to: the first screen of an application cannot be switched away.
+    def on_ended(self) -> None:
+        """Hands over to what the job made, or to what explains why there is nothing."""
         self._timer.stop()
-        self.app.push_screen(screen)
+        if isinstance(self.error, StoppedError):
+            return
+        # Pushed and not switched to: the first screen of an application cannot be switched away.
+        if self.error is not None:
+            self.app.push_screen(self._explain(self.error))
+        elif self.made is not None:
+            self.app.push_screen(self.made.screen())
 
     def action_cancel(self) -> None:
         """Stops the work and leaves."""
