@@ -22,11 +22,13 @@ from tui.drill_trace import AcrossPage, TracePage
 from tui.drill_vector import vector_page
 from tui.lines import Lines
 from tui.styles import BAR, BAR_BOLD, BAR_MUTED, BASE, CURSOR, KEY, MUTED
+from workbench.view.actions import key_name
 from workbench.view.drill.across import Across
 from workbench.view.drill.beside import beside_pin
 from workbench.view.drill.experts import expert_facts
 from workbench.view.drill.trace import trace
 from workbench.view.drill.vectors import vector_facts
+from workbench.view.keymap import DEFAULT_KEYS, Keymap
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
 from workbench.view.rows import cut, escape, quote
@@ -47,6 +49,7 @@ class DrillScreen(ModalScreen[Stop | None]):
     Args:
         model: The view-model; `.` and `,` move its cursor.
         show: Draws the workbench below after that.
+        keymap: The keys of every action.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,15 +64,22 @@ class DrillScreen(ModalScreen[Stop | None]):
         Binding("pageup", "leaf(-1)", "Page up"),
         Binding("g,home", "go(False)", "First line"),
         Binding("G,end", "go(True)", "Last line"),
-        Binding("full_stop", "step('site.next')", "Next site"),
-        Binding("comma", "step('site.previous')", "Previous site"),
+        # With the ids of the table, so that a person's own keys hold here too.
+        Binding("full_stop", "step('site.next')", "Next site", id="site.next"),
+        Binding("comma", "step('site.previous')", "Previous site", id="site.previous"),
         Binding("o", "sort", "Order"),
-        Binding("y", "copy", "Copy"),
+        Binding("y", "copy", "Copy", id="copy.cell"),
     ]
 
-    def __init__(self, model: ViewModel, show: Callable[[ViewState], None]) -> None:
+    def __init__(
+        self,
+        model: ViewModel,
+        show: Callable[[ViewState], None],
+        keymap: Keymap = DEFAULT_KEYS,
+    ) -> None:
         super().__init__()
         self.model = model
+        self.keymap = keymap
         self.number = 0
         self.said = ""
         self._show_below = show
@@ -106,7 +116,7 @@ class DrillScreen(ModalScreen[Stop | None]):
             return TracePage(width, trace(model, stop.row), stop.row, stop)
         if self.number == 3:
             return AcrossPage(width, self._tokens(stop), stop.row)
-        return pin_page(beside_pin(model, stop), width)
+        return pin_page(beside_pin(model, stop), key_name(self.keymap["pin.set"][0]), width)
 
     def _tokens(self, stop: Stop) -> Across:
         """The layer's tokens; kept while the site is the same, with the order they are in."""
@@ -178,6 +188,10 @@ class DrillScreen(ModalScreen[Stop | None]):
         self.said = f"copied {count(stop - first)}{part} lines"
         self.foot.rebuild()
 
+    def key_names(self, *action_ids: str) -> str:
+        """The first key of each action, as it is printed on a keyboard."""
+        return " ".join(key_name(self.keymap[action_id][0]) for action_id in action_ids)
+
     @property
     def title_text(self) -> str:
         """Which cell and which token, in one line."""
@@ -227,12 +241,14 @@ class DrillFoot(Lines):
             ("esc", "back"),
             ("tab", "page"),
             *view.page.keys,
-            (". ,", "site"),
-            ("y", "copy"),
+            (self._drill.key_names("site.next", "site.previous"), "site"),
+            (self._drill.key_names("copy.cell"), "copy"),
         )
         line, used = [Segment(" ", BAR)], 1
         for spaced, words in keys:
-            key = spaced if width >= WIDE else spaced.replace(" ", "")
+            # Two keys of one character each can stand close together.
+            close = width < WIDE and len(spaced) == 3
+            key = spaced.replace(" ", "") if close else spaced
             size = len(key) + 1 + len(words) + len(gap)
             if used + size + right.cell_length <= width:
                 line += [Segment(f"{key} ", KEY), Segment(f"{words}{gap}", BAR_MUTED)]

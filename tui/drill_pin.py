@@ -6,17 +6,21 @@ from rich.segment import Segment
 
 from tui.drill_page import Line, TextPage, paragraph
 from tui.styles import BASE, BOLD, GOOD, MUTED, SIDE_A, SIDE_B
-from workbench.view.actions import ACTION_BY_ID, key_name
 from workbench.view.drill.beside import Beside, Difference, Sides
 from workbench.view.inspector import CellFacts, SiteDifference
 from workbench.view.numbers import compact_count, count, short
 from workbench.view.rows import cut, escape, quote
 
 
-def pin_page(found: Beside | None, width: int) -> TextPage:
-    """The page; without a pin, how to set one."""
+def pin_page(found: Beside | None, key: str, width: int) -> TextPage:
+    """The page; without a pin, how to set one.
+
+    Args:
+        found: Both cells, or None without a pin.
+        key: The key that pins.
+        width: Columns.
+    """
     if found is None:
-        key = key_name(ACTION_BY_ID["pin.set"].keys[0])
         text = (
             f"Nothing is pinned. Go to the cell to compare with, press {key} there, come back to "
             "another cell and drill again: both stand here side by side."

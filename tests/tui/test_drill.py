@@ -17,6 +17,7 @@ from workbench.address import parse_address
 from workbench.comparison.result import Comparison
 from workbench.comparison.run import compare
 from workbench.names import LOGPROBS
+from workbench.view.keymap import parse_keymap
 from workbench.view.state import Cell
 
 FLIPS = ((1, 5), (3, 2), (0, 8))
@@ -205,6 +206,20 @@ async def test_a_page_is_copied_as_text() -> None:
         await pilot.press("j")
         await pilot.pause()
         assert "copied " not in screen_text(app)
+
+
+async def test_a_persons_own_keys_hold_in_the_drill(deep: Comparison) -> None:
+    app = KldiveApp(deep, at=parse_address("L20 t30 output"))
+    app.workbench.keymap = parse_keymap('[keys]\n"site.next" = ["f7"]\n"pin.set" = ["f8"]\n')
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter", "full_stop")
+        await pilot.pause()
+        assert app.model.state.site == "output"
+        await pilot.press("f7", "5")
+        await pilot.pause()
+        assert (app.model.state.layer, app.model.state.site) == (21, "input")
+        assert "press f8 there" in screen_text(app)
+        assert "f7 , site" in screen_text(app)
 
 
 async def test_without_a_pin_the_page_says_how_to_pin() -> None:
