@@ -200,7 +200,7 @@ class Workbench(Screen[None]):
                 self.show(self.model.move_to(stop.cell, stop.site or self.model.state.site))
 
         if self.model.num_rows:
-            self.app.push_screen(DrillScreen(self.model, self.show), chosen)
+            self.app.push_screen(DrillScreen(self.model, self.show, self.keymap), chosen)
 
     def _show_swaps(self) -> None:
         self.app.push_screen(
