@@ -16,8 +16,10 @@ import numpy as np
 from workbench.comparison.arrow import KINDS, Column, Kind, Values, layout
 from workbench.errors import CaptureError
 
-_SINGLES_KEPT: Final = 256
-"""Single values read before their pages are given back: each may map 64 KB and more."""
+_SINGLES_KEPT: Final = 512
+"""Single values read, far from each other, before their pages are given back."""
+_NEAR_VALUES: Final = 4096
+"""Values of four bytes in the 16 KB that are mapped with any of them, whatever the system."""
 _STORED: Final[dict[Kind, type]] = {"f4": np.float32, "u4": np.uint32, "b1": np.bool_}
 _FLOAT: Final = struct.Struct("<f")
 _WHOLE: Final = struct.Struct("<I")
@@ -49,6 +51,7 @@ class LayerTable:
                 path, "a readable file", error.strerror or str(error)
             ) from error
         self._singles = 0
+        self._mapped: set[tuple[str, int]] = set()
         self._bytes = np.frombuffer(self._map, np.uint8)
         self._words = self._bytes[: len(self._bytes) // 4 * 4].view(np.uint32)
         starts_C = np.array([start for start, _ in self._layout.values], np.int64)
@@ -64,6 +67,8 @@ class LayerTable:
         Nothing is lost: what is read again comes from the system's cache of the file. Without this
         every column that was ever looked at counts as memory of this process.
         """
+        self._singles = 0
+        self._mapped.clear()
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -87,7 +92,7 @@ class LayerTable:
     def line(self, layer: int, row: int) -> dict[str, float | int | bool | None]:
         """Every column at one (layer, row), None where missing; reads a few bytes per column."""
         at = layer * self.num_rows + row
-        self._count(2 * len(self._kinds))
+        self._reads("", at, 2 * len(self._kinds))
         known_C = (self._bytes[self._validity_C + at // 8] >> (at % 8) & 1).tolist()
         bits = (self._bytes[self._bits_C + at // 8] >> (at % 8) & 1).view(np.bool_).tolist()
         words = self._words[self._words_C + at]
@@ -103,7 +108,7 @@ class LayerTable:
             start = self._layout.values[self._index[name]][0]
             layers = range(self.num_layers)
             return np.array([self._bit(start, layer * self.num_rows + row) for layer in layers])
-        self._count(self.num_layers)
+        self._reads(name, row, self.num_layers)
         found: np.ndarray = self.values(name)[:, row].copy()
         return found
 
@@ -127,15 +132,22 @@ class LayerTable:
         return bool(self._single(start + at // 8, 1)[0] >> (at % 8) & 1)
 
     def _single(self, start: int, length: int) -> bytes:
-        self._count(1)
+        self._reads("byte", start // 4, 1)
         return self._map[start : start + length]
 
-    def _count(self, singles: int) -> None:
-        """Before single values are read: the system maps more than a page for each."""
+    def _reads(self, what: str, place: int, singles: int) -> None:
+        """Before single values are read, each of which maps a page and as many as the system likes.
+
+        Values beside ones that were read since the last `forget` map nothing new.
+        """
+        near = (what, place // _NEAR_VALUES)
+        if near in self._mapped:
+            return
         self._singles += singles
         if self._singles > _SINGLES_KEPT:
-            self._singles = singles
             self.forget()
+            self._singles = singles
+        self._mapped.add(near)
 
     def _unpacked(self, start: int, length: int) -> np.ndarray:
         lines = self.num_layers * self.num_rows

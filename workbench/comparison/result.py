@@ -130,6 +130,7 @@ class Comparison:
         found = self.summary.get("attribution")
         local = found.get("columns") if isinstance(found, dict) else None
         self._local_columns = [] if local is None else columns_from_json(local, where)
+        self._names = {column.name for column in (*self._columns, *self._local_columns)}
         try:
             self._precision = Precision(**precision)
         except TypeError as error:
@@ -180,7 +181,7 @@ class Comparison:
 
     def has_column(self, name: str) -> bool:
         """Whether a table has this column: it could be measured, somewhere."""
-        return any(column.name == name for column in (*self._columns, *self._local_columns))
+        return name in self._names
 
     def _table_of(self, name: str) -> LayerTable:
         return self._table if name in self._table else self._local
