@@ -268,6 +268,20 @@ def test_every_key_of_the_table_is_a_browser_key_or_a_chord() -> None:
             assert browser_key(key) is not None or "+" in key
 
 
+def test_going_back_leads_out_of_a_search_before_it_leads_out_of_the_widget(wire: Wire) -> None:
+    found = widget()
+    seen = [found._screen]
+    wire.ask(found, id="v:1", op="choose", action="find.show", value="=")
+    seen.append(found._screen)
+    found.act("back")
+    seen.append(found._screen)
+    assert [(screen["find"], screen["back"]) for screen in seen] == [
+        ("", False),
+        ("=", True),
+        ("", False),
+    ]
+
+
 def test_a_persons_own_keys_are_those_of_the_widget(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

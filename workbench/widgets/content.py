@@ -13,6 +13,7 @@ from typing import Any, Final
 from workbench.names import SIDE_A, SIDE_B
 from workbench.report.panels import panels, profile_heights
 from workbench.view import palette
+from workbench.view.actions import ACTION_BY_ID
 from workbench.view.classes import CLASS_TITLES
 from workbench.view.facts import SideFacts
 from workbench.view.headline import headline, verdict_line
@@ -107,10 +108,17 @@ def screen(model: ViewModel) -> dict[str, Any]:
         "text": state.zoom == TEXT_ZOOM,
         "site": state.site,
         "inspector": state.inspector,
+        "back": _leads_back(model),
         "marks": [list(mark) for mark in sorted(state.marks)[:MAX_MARKS]],
         "firsts": [[row, CLASS_TITLES[klass]] for klass, row in model.first_rows().items()],
         "strip": _strip(model),
     }
+
+
+def _leads_back(model: ViewModel) -> bool:
+    """Whether going back ends something here, as a search; else it leads out of the widget."""
+    quiet, back = replace(model.state, message=""), ACTION_BY_ID["back"].run
+    return back is not None and back(quiet, model) != quiet
 
 
 def _place(model: ViewModel) -> str:

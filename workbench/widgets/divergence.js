@@ -597,7 +597,7 @@ export class Face {
   drawMap() {
     const bytes = this.model.get("_overview");
     const { layers, rows } = this.size;
-    const width = Math.floor(this.map.parentElement.clientWidth);
+    const width = Math.floor(this.verdict.clientWidth);
     const pen = context(this.map, width, OVERVIEW_HEIGHT + MARKS_HEIGHT);
     const { colors } = this.about;
     pen.fillStyle = colors.background;
@@ -1073,11 +1073,15 @@ export class Face {
     if (!action) return;
     event.preventDefault();
     event.stopPropagation();
+    // Back goes one level: out of a search or a selection first, then to the notebook.
+    const leaves = action.id === "back" && !this.screen.back;
     this.perform(action);
-    if (action.id === "back") this.leave();
+    if (leaves) this.leave();
   }
 
   perform(action) {
+    // Who uses keys looks at the cursor, wherever the pointer happens to rest.
+    this.hover = null;
     if (action.kind === "model") this.tell("act", { action: action.id });
     else if (action.kind === "help") this.help();
     else if (action.kind === "menu") this.menu(action);
