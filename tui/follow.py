@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from tui.job import Progress
+from workbench.address import Address
 from workbench.view.growing import GrowingCapture, Recorded
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
@@ -42,11 +43,16 @@ class Pulse:
             facts.append(f"{count(recorded.num_damaged)} damaged")
         if recorded.manifest.complete:
             return "complete", " · ".join(facts)
+        status, going = self.going(changed)
+        return status, " · ".join([*facts, going])
+
+    def going(self, changed: float) -> tuple[str, str]:
+        """Whether a recording that is not complete goes on: one word, and a few."""
         age = self._clock() - changed
         passed = [seconds for seconds in STALL_SECONDS if age >= seconds]
         if not passed:
-            return "live", " · ".join([*facts, "still recording"])
-        return "stalled", " · ".join([*facts, f"no new chunk for {span(passed[-1])}; incomplete"])
+            return "live", "still recording"
+        return "stalled", f"no new chunk for {span(passed[-1])}; incomplete"
 
 
 def span(seconds: int) -> str:
@@ -101,8 +107,8 @@ class OneCapture:
                     return
 
 
-def model_of_side(source: OneSide) -> ViewModel:
+def model_of_side(source: OneSide, at: Address | None = None) -> ViewModel:
     """A view-model that shows the one side there is."""
-    model = ViewModel(source)
+    model = ViewModel(source, at=at)
     model.state = replace(model.state, side=source.side)
     return model

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tui.follow import POLL_SECONDS, Show
+from tui.follow import POLL_SECONDS, Pulse, Show
 from tui.job import Progress
 from workbench.comparison.result import Comparison
 from workbench.comparison.run import compare
@@ -32,6 +32,7 @@ class TwoCaptures:
         a, b: Their directories, which may not exist yet.
         workplace: Where comparisons are written, one after the other.
         tolerance: Name of the profile.
+        pulse: Tells whether a recording goes on.
     """
 
     def __init__(
@@ -41,17 +42,20 @@ class TwoCaptures:
         *,
         workplace: Path,
         tolerance: str = "auto",
+        pulse: Pulse | None = None,
     ) -> None:
         self._sides = (Path(a), Path(b))
         self._workplace, self._tolerance = workplace, tolerance
         self._compared: tuple[int, int] = (0, 0)
         self._made: list[Path] = []
         self._took = 0.0
+        self._pulse = pulse or Pulse()
+        self._latest: Comparison | None = None
         self.complete = False
         self.lacking = "both captures to appear"
 
     def look(self, progress: Progress) -> Comparison | None:
-        """A new comparison when both captures have grown or have ended; otherwise None.
+        """A comparison when both captures have grown, ended or stalled; None when nothing is new.
 
         Raises:
             AlignmentError: The tokens differ, or both have ended and cannot be compared.
@@ -64,15 +68,31 @@ class TwoCaptures:
         ended = all(manifest.complete for manifest in manifests)
         grew = all(now > before for now, before in zip(sizes, self._compared, strict=True))
         if not grew and not (ended and not self.complete):
-            return None
+            latest = self._latest
+            return latest if latest is not None and self._describe(latest, manifests) else None
         started = time.monotonic()
         comparison = self._compare(progress, ended=ended)
         self._took = time.monotonic() - started
         if comparison is not None:
-            self._compared, self.complete = sizes, ended
+            self._compared, self.complete, self._latest = sizes, ended, comparison
             if not ended:
-                _describe(comparison, manifests)
+                self._describe(comparison, manifests)
         return comparison
+
+    def _describe(self, comparison: Comparison, manifests: tuple[Manifest, Manifest]) -> bool:
+        """Says in the summary that this is not the last word; True when that is news."""
+        sides, ages = [], []
+        for name, manifest, directory in zip("AB", manifests, self._sides, strict=True):
+            ended = ", ended" if manifest.complete else ""
+            sides.append(f"{name} {count(manifest.num_rows)} rows{ended}")
+            if not manifest.complete:
+                ages.append((directory / MANIFEST_NAME).stat().st_mtime)
+        # The one that lags is the one to wait for.
+        status, going = self._pulse.going(min(ages, default=0.0))
+        words = " · ".join([*sides, f"{count(comparison.num_rows)} compared", going])
+        news: bool = words != comparison.summary["verdict"]
+        comparison.summary.update(status=status, verdict=words, reason="")
+        return news
 
     def _manifests(self) -> tuple[Manifest, Manifest] | None:
         """Both manifests, once there are chunks in both."""
@@ -122,14 +142,3 @@ class TwoCaptures:
             comparison = self.look(progress)
             if comparison is not None:
                 show(ViewModel(comparison))
-
-
-def _describe(comparison: Comparison, manifests: tuple[Manifest, Manifest]) -> None:
-    """Says in the summary that this is not the last word."""
-    sides = [
-        f"{name} {count(manifest.num_rows)} rows{', ended' if manifest.complete else ''}"
-        for name, manifest in zip("AB", manifests, strict=True)
-    ]
-    rows = f"{count(comparison.num_rows)} compared"
-    words = " · ".join([*sides, rows, "still recording"])
-    comparison.summary.update(status="live", verdict=words, reason="")

@@ -74,11 +74,12 @@ def compare_job(
     return Job(subject=subject.of_captures("comparing two captures", a, b), work=work)
 
 
-def live_job(directory: str | os.PathLike[str]) -> Job:
+def live_job(directory: str | os.PathLike[str], at: Address | None = None) -> Job:
     """Following a capture that may still be written, from its first chunk on.
 
     Args:
         directory: May not exist yet.
+        at: Where to put the cursor; the last row, which follows the recording, when None.
     """
 
     def work(progress: Progress) -> Made:
@@ -87,8 +88,9 @@ def live_job(directory: str | os.PathLike[str]) -> Job:
         from workbench.view.growing import GrowingCapture
 
         capture = OneCapture(GrowingCapture(directory))
-        model = model_of_side(capture.wait(progress))
-        model.act("token.last")
+        model = model_of_side(capture.wait(progress), at)
+        if at is None:
+            model.act("token.last")
         return _made(model, capture.follow)
 
     return Job(subject=subject.of_captures("following a recording", directory), work=work)

@@ -63,6 +63,12 @@ def of_comparison(directory: str | os.PathLike[str]) -> Subject:
     )
 
 
+def is_capture(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory looks like a capture and not like a comparison."""
+    path = Path(directory)
+    return (path / CAPTURE_NAME).is_file() and not (path / COMPARISON_NAME).exists()
+
+
 def of_captures(title: str, *directories: str | os.PathLike[str]) -> Subject:
     """Facts of one or two captures."""
     bodies = [_read(Path(directory) / CAPTURE_NAME) for directory in directories]

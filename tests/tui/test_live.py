@@ -194,6 +194,29 @@ def test_one_side_ahead_is_waited_for(tmp_path: Path) -> None:
     assert pair.complete
 
 
+def test_a_pair_that_stalls_is_said(tmp_path: Path) -> None:
+    for name, side in (("a", ROLLOUT), ("b", TRAINER)):
+        slow(tmp_path, name, replace(side, chunk_rows=8)).chunk()
+    now = [0.0]
+    start = (tmp_path / "a" / "manifest.json").stat().st_mtime
+    pair = TwoCaptures(
+        tmp_path / "a",
+        tmp_path / "b",
+        workplace=tmp_path / "w",
+        pulse=Pulse(lambda: start + now[0]),
+    )
+    found = pair.look(Progress())
+    assert found is not None
+    assert found.summary["status"] == "live"
+    assert pair.look(Progress()) is None
+    now[0] = 40
+    assert pair.look(Progress()) is found
+    assert found.summary["status"] == "stalled"
+    rows = "A 8 rows · B 8 rows · 8 compared"
+    assert found.summary["verdict"] == f"{rows} · no new chunk for 30 s; incomplete"
+    assert pair.look(Progress()) is None
+
+
 def test_other_tokens_are_not_waited_out(tmp_path: Path) -> None:
     a = slow(tmp_path, "a", replace(ROLLOUT, tokens={(0, 3): 5}, chunk_rows=8))
     b = slow(tmp_path, "b", replace(TRAINER, tokens={(0, 3): 6}, chunk_rows=8))

@@ -38,9 +38,10 @@ def command(
 ) -> int:
     """Step through a comparison layer by layer and token by token.
 
-    DIR is what `kldive compare` wrote. Two directories are captures A (rollout) and B (trainer):
-    they are compared first, into a temporary directory unless -o says where. With --live, DIR is
-    one capture, which may not even exist yet; two are compared again whenever both have grown.
+    DIR is what `kldive compare` wrote, or one capture to look at by itself. Two directories are
+    captures A (rollout) and B (trainer): they are compared first, into a temporary directory unless
+    -o says where. With --live, captures may still be recorded, or not even exist yet: one is
+    followed, two are compared again whenever both have grown.
     """
     address = None if at is None else parse_address(at)
     _check(directories, out, tolerance, live=live)
@@ -73,6 +74,10 @@ def _has_terminal() -> bool:
 def _comparison(directory: str, at: Address | None) -> int:
     if _has_terminal():
         from tui.run import run_tui
+        from tui.subject import is_capture
+
+        if is_capture(directory):
+            return _live((directory,), "auto", at)
 
         return run_tui(directory, at=at)
     from workbench.comparison.result import open_comparison
@@ -109,7 +114,7 @@ def _live(directories: tuple[str, ...], tolerance: str, at: Address | None) -> i
 
     again = shlex.join(["kldive", "tui", "--live", *directories])
     if len(directories) == 1:
-        return run_job(live_job(directories[0]), come_back=again)
+        return run_job(live_job(directories[0], at), come_back=again)
     with tempfile.TemporaryDirectory(prefix="kldive-", ignore_cleanup_errors=True) as name:
         a, b = directories
         job = live_pair_job(a, b, workplace=Path(name), tolerance=tolerance, at=at)
