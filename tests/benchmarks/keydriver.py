@@ -60,11 +60,13 @@ class Frame(NamedTuple):
         seconds: From the key to the last byte it led to; None when nothing was written.
         num_bytes: Written by it.
         longest: Processor time of the longest stretch in which the loop could do nothing else, s.
+        busy: Processor time of the loop's thread for all of it, seconds.
     """
 
     seconds: float | None
     num_bytes: int
     longest: float
+    busy: float
 
 
 def recording_driver(written: Written) -> type[HeadlessDriver]:
@@ -130,7 +132,7 @@ class Session:
         """Sends a key and waits for the end of its frame."""
         self.written.restart()
         self.held.longest = 0.0
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.thread_time()
         character = key if len(key) == 1 else None
         event = events.Key(_character_to_key(key) if character else key, character)
         event.set_sender(self.app)
@@ -138,9 +140,14 @@ class Session:
         try:
             await asyncio.wait_for(self.written.told.wait(), PATIENCE)
         except TimeoutError:
-            return Frame(None, 0, self.held.longest)
+            return Frame(None, 0, self.held.longest, time.thread_time() - busy)
         await self.quiet()
-        return Frame(self.written.at - started, self.written.num_bytes, self.held.longest)
+        return Frame(
+            self.written.at - started,
+            self.written.num_bytes,
+            self.held.longest,
+            time.thread_time() - busy,
+        )
 
 
 async def drive(directory: Path, size: tuple[int, int], script: Callable[[Session], Any]) -> Any:

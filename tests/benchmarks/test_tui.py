@@ -64,12 +64,18 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 
 def test_keys_that_draw_nothing_count_for_nothing() -> None:
-    found = summarise([Frame(0.010, 500, 0.002), Frame(None, 0, 0.030), Frame(0.020, 1500, 0.004)])
+    frames = [
+        Frame(0.010, 500, 0.002, 0.003),
+        Frame(None, 0, 0.030, 0.040),
+        Frame(0.020, 1500, 0.004, 0.006),
+    ]
+    found = summarise(frames)
     assert found == {
         "count": 2,
         "p50": 10.0,
         "p95": 20.0,
         "held_p50": 4.0,
         "held_max": 30.0,
+        "busy_p50": 6.0,
         "kb_max": 1.5,
     }
