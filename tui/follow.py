@@ -39,6 +39,8 @@ class Pulse:
         """
         chunks = len(recorded.manifest.chunks)
         facts = [f"{count(recorded.tokens.height)} rows", f"chunk {count(chunks)}"]
+        if recorded.manifest.complete:
+            facts[-1] = f"{count(chunks)} chunk{'s' if chunks != 1 else ''}"
         if recorded.num_damaged:
             facts.append(f"{count(recorded.num_damaged)} damaged")
         if recorded.manifest.complete:

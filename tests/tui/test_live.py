@@ -107,7 +107,7 @@ async def test_rows_appear_while_the_cursor_follows_the_end_or_stays(tmp_path: P
         assert screen.model.state.cell == Cell(1, 0)
         await pilot.press("end")
         writer.rest()
-        await until(pilot, says("complete · 36 rows · chunk 5"))
+        await until(pilot, says("complete · 36 rows · 5 chunks"))
         assert screen.model.state.row == 35
         assert not screen.background.failures
 

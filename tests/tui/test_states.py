@@ -240,7 +240,7 @@ STATES: dict[str, State] = {
         says=["stalled · 36 rows · chunk 5 · no new chunk for 30 s; incomplete"],
     ),
     "live_complete": State(
-        make=lambda: recording(age=9999, complete=True), says=["complete · 36 rows · chunk 5"]
+        make=lambda: recording(age=9999, complete=True), says=["complete · 36 rows · 5 chunks"]
     ),
 }
 
