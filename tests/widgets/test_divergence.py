@@ -162,7 +162,7 @@ def test_zooming_out_fits_every_token_and_keeps_the_cursor_in_view(wire: Wire) -
 
 def test_a_selection_is_the_area_of_the_state_and_the_frame_has_its_cells(wire: Wire) -> None:
     found = widget()
-    found.selection = [(0, 2, 5, 7), (1, 3, 6, 8)]
+    found.selection = [(0, 2, 5, 7), (1, 3, 6, 8), (9, 12, 0, 3)]
     assert found.state.area == Area(Cell(1, 6), Cell(2, 7))
     frame = found.frame()
     cells = sorted(frame.select("row", "layer").rows())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.view.attributed import attributed
@@ -176,6 +178,8 @@ def test_menus_name_what_can_be_chosen(wire: Wire) -> None:
         ("tolerance.choose", "bitwise", "tolerance", "bitwise"),
         ("goto.show", "L2 t30", "cursor", (2, 30)),
         ("goto.show", "t31", "cursor", (1, 31)),
+        ("goto.show", " 17 ", "cursor", (1, 17)),
+        ("mark.list", "L0 t41", "cursor", (0, 41)),
     ],
 )
 def test_a_choice_is_carried_out_and_answered(
@@ -197,6 +201,8 @@ def test_a_choice_is_carried_out_and_answered(
         ("filter.show", "nonsense", "filter"),
         ("tolerance.choose", "bf17", "unknown tolerance profile"),
         ("quit", "", "nothing to choose"),
+        ("export.show", "docx", "unknown kind of file"),
+        ("goto.show", "kldive://elsewhere?at=L1.t2", "leads to another comparison"),
     ],
 )
 def test_a_choice_that_cannot_be_is_answered_with_why(
@@ -220,4 +226,38 @@ def test_copies_are_the_cell_and_the_code(wire: Wire) -> None:
     cell, _ = wire.ask(found, id="v:1", op="copy", action="copy.cell")
     assert cell["text"].startswith("kldive L1 t5")
     code, _ = wire.ask(found, id="v:2", op="copy", action="copy.link")
-    assert code["text"] == found.to_code()
+    assert code["text"].startswith(found.to_code())
+    assert code["text"].endswith(f"# {found.model.link().command}")
+
+
+def test_a_copied_link_leads_back(wire: Wire) -> None:
+    found = widget()
+    link = str(found.model.link())
+    found.cursor = (3, 50)
+    content, _ = wire.ask(found, id="v:1", op="choose", action="goto.show", value=link)
+    assert "error" not in content
+    assert found.cursor == (1, 5)
+
+
+def test_places_to_go_to_are_bookmarks_pin_and_firsts(wire: Wire) -> None:
+    found = widget()
+    found.act("mark.toggle")
+    found.pin = (3, 20)
+    content, _ = wire.ask(found, id="v:1", op="menu", action="mark.list")
+    titles = [title for _, title, _, _ in content["entries"]]
+    assert titles == ["bookmark", "pin", "first flip", "first bit difference"]
+    assert content["entries"][1][:3] == ("L3 t20", "pin", "L3 t20")
+
+
+def test_an_export_is_written_beside_the_notebook(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = widget(num_rows=30, flips=((1, 5),))
+    found.selection = [(0, 2, 4, 9)]
+    content, _ = wire.ask(found, id="v:1", op="menu", action="export.show")
+    assert content["entries"][0][2:] == ("10", "selected")
+    wire.ask(found, id="v:2", op="choose", action="export.show", value="parquet")
+    (file,) = tmp_path.iterdir()
+    assert len(pl.read_parquet(file)) == 10
+    assert found._screen["headline"]["text"] == f"wrote {file}"

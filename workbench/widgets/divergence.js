@@ -1103,7 +1103,7 @@ export class Face {
         await navigator.clipboard.writeText(found.text);
         this.live.textContent = "copied";
         this.headline.textContent = action.id === "copy.link"
-          ? "copied: the Python that shows this again" : "copied: this cell as text";
+          ? "copied: the Python and the command that show this again" : "copied: this cell as text";
       } catch {
         this.open("copy by hand", make("pre", "kld-copy", { tabIndex: 0 }, found.text));
       }
@@ -1165,6 +1165,8 @@ export class Face {
         make("b", "", {}, title), make("span", "kld-number", {}, number),
         make("span", "kld-dim", {}, about)));
       this.open(found.title, ...entries);
+      const widest = Math.max(8, ...found.entries.map(([, title]) => title.length));
+      this.overlay.style.setProperty("--kld-title", `${widest + 3}ch`);
       (entries.find((entry) => entry.classList.contains("kld-chosen")) ?? entries[0])?.focus();
     });
   }
@@ -1185,7 +1187,10 @@ export class Face {
     this.ask("choose", { action: action.id, value }, (found) => {
       if (!found.error) this.close();
       else if (problem) problem.textContent = found.error;
-      else this.complain(found.error);
+      else {
+        this.close();
+        this.complain(found.error);
+      }
     });
   }
 }

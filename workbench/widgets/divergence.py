@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import anywidget
+import polars as pl
 import traitlets as t
 
 from workbench.comparison.result import open_comparison
 from workbench.errors import UsageError, did_you_mean
 from workbench.names import DIVERGENCE_CLASSES
 from workbench.report import html
+from workbench.view.frame import cells_frame
 from workbench.view.headline import headline, verdict_line
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
@@ -29,9 +31,9 @@ from workbench.widgets import content, protocol
 from workbench.widgets.code import view_code
 from workbench.widgets.keys import key_map
 from workbench.widgets.protocol import Answer, Request
-from workbench.widgets.selected import Rectangle, selected_frame
 from workbench.widgets.windows import (
     MAX_ROOM,
+    Rectangle,
     Room,
     Window,
     opening_zoom,
@@ -40,9 +42,6 @@ from workbench.widgets.windows import (
     zoom_showing,
     zoomed,
 )
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _HERE: Final = Path(__file__).parent
 Pair = tuple[int, int]
@@ -133,9 +132,11 @@ class Divergence(anywidget.AnyWidget):
 
     def frame(self) -> pl.DataFrame:
         """The selected cells, or the cursor's when none is: one line per cell, all its metrics."""
-        layer, token = self.cursor
-        here = (layer, layer + 1, token, token + 1)
-        return selected_frame(self.model.source, self.selection or [here])
+        here = self.model.state.cell
+        areas = [_area(rectangle) for rectangle in self.selection] or [Area(here, here)]
+        frames = [cells_frame(self.model, area) for area in areas]
+        # Rectangles may overlap; a cell has one line.
+        return pl.concat(frames).unique(["layer", "row"]).sort("row", "layer")
 
     def to_html(self, path: str | Path) -> Path:
         """Writes one self-contained page with the current window; returns its path."""
@@ -247,6 +248,16 @@ class Divergence(anywidget.AnyWidget):
         layer = max(0, min(layer, self.model.num_layers - 1))
         return layer, max(0, min(token, self.model.num_rows - 1))
 
+    @t.validate("selection")
+    def _rectangles_inside(self, proposal: Any) -> list[Rectangle]:
+        found = []
+        for l0, l1, t0, t1 in proposal["value"]:
+            layers = (max(l0, 0), min(l1, self.model.num_layers))
+            tokens = (max(t0, 0), min(t1, self.model.num_rows))
+            if layers[0] < layers[1] and tokens[0] < tokens[1]:
+                found.append((*layers, *tokens))
+        return found
+
     @t.validate("lens")
     def _known_lens(self, proposal: Any) -> str:
         return _known("lens", proposal["value"], LENSES)
@@ -286,7 +297,8 @@ class Divergence(anywidget.AnyWidget):
         if change is not None:
             return protocol.answered(request, lambda: self._changed(change, request))
         if request.get("op") == "copy" and request.get("action") == "copy.link":
-            return protocol.answered(request, lambda: Answer({"text": self.to_code()}))
+            text = f"{self.to_code()}\n\n# {self.model.link().command}"
+            return protocol.answered(request, lambda: Answer({"text": text}))
         return protocol.answer(self.model, request)
 
     def _changed(self, change: Callable[[Request], None], request: Request) -> Answer:
@@ -357,4 +369,4 @@ def _rectangle(area: Area) -> Rectangle:
 
 def _area(rectangle: Rectangle) -> Area:
     l0, l1, t0, t1 = rectangle
-    return Area(Cell(l0, t0), Cell(max(l0, l1 - 1), max(t0, t1 - 1)))
+    return Area(Cell(l0, t0), Cell(l1 - 1, t1 - 1))

@@ -13,11 +13,11 @@ from typing import Any, Final
 from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
 from workbench.view.keymap import DEFAULT_KEYS, Keymap
 
-MENUS: Final = ("class.choose", "tolerance.choose")
+MENUS: Final = ("class.choose", "tolerance.choose", "mark.list", "export.show")
 """Actions that ask for one of a few entries."""
 PROMPTS: Final = {
     "find.show": "find token text or #id",
-    "goto.show": "go to, such as L12 t4096",
+    "goto.show": "go to, such as L12 t4096, a token's number or a link",
     "filter.show": "show only, such as L4-12 t100-400 >=3 e17",
 }
 """Actions that ask for a line of text, and what they ask."""

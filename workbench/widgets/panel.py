@@ -18,7 +18,7 @@ from workbench.view.numbers import compact_count
 from workbench.view.source import Source
 from workbench.view.state import ViewState
 from workbench.widgets.divergence import Divergence, Pair, static_bundle
-from workbench.widgets.selected import Rectangle
+from workbench.widgets.windows import Rectangle
 
 if TYPE_CHECKING:
     import polars as pl

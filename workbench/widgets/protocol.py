@@ -12,18 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from workbench.address import parse_address
-from workbench.comparison.tolerance import PROFILES
 from workbench.errors import KldiveError, UsageError, did_you_mean
-from workbench.names import DEFAULT_CLASS_ORDER
 from workbench.view.cell_text import cell_text
-from workbench.view.classes import CLASS_HELP, CLASS_TITLES
-from workbench.view.filters import parse_filter
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
-from workbench.view.numbers import count
 from workbench.view.state import Cell
 from workbench.widgets import content
+from workbench.widgets.menus import CHOICES, menu
 
 TILE_LAYERS: Final = 96
 TILE_COLUMNS: Final = 512
@@ -90,32 +85,8 @@ def _headings(model: ViewModel, request: Request) -> Answer:
     return Answer(content.headings(model, first, stop))
 
 
-def _menu(model: ViewModel, request: Request) -> Answer:
-    """The entries of a menu: value, title, number and help, and which one is chosen."""
-    if request.get("action") == "tolerance.choose":
-        base = model.state.tolerance.partition("*")[0]
-        entries = [[name, name, "", _about(model, name)] for name in PROFILES if name != "auto"]
-        return Answer({"title": "tolerance", "entries": entries, "chosen": base})
-    counts = model.class_counts()
-    classes = [
-        [klass, CLASS_TITLES[klass], _number(model, klass, counts[klass]), CLASS_HELP[klass]]
-        for klass in DEFAULT_CLASS_ORDER
-    ]
-    title = "what counts as a divergence"
-    return Answer({"title": title, "entries": classes, "chosen": model.state.klass})
-
-
-def _about(model: ViewModel, profile: str) -> str:
-    return "of this comparison" if profile == model.facts.tolerance.partition("*")[0] else ""
-
-
-def _number(model: ViewModel, klass: str, cells: int) -> str:
-    if klass == "local_error" and model.attribution is None:
-        return "needs the model"
-    return count(cells) if cells else "none"
-
-
 def _copy(model: ViewModel, _request: Request) -> Answer:
+    """The cursor's cell as text; links are made where the Python of the widget is known."""
     return Answer({"text": cell_text(model) if model.num_rows else ""})
 
 
@@ -123,7 +94,7 @@ _READS: Final[dict[str, Callable[[ViewModel, Request], Answer]]] = {
     "tile": _tile,
     "cell": _cell,
     "headings": _headings,
-    "menu": _menu,
+    "menu": lambda model, request: Answer(menu(model, str(request.get("action")))),
     "copy": _copy,
 }
 
@@ -137,35 +108,12 @@ def choose(model: ViewModel, request: Request) -> None:
     """Carries out what a person chose in a menu or wrote on a line.
 
     Raises:
-        UsageError: The text cannot be understood, or there is nothing to choose here.
+        KldiveError: The text cannot be understood, it cannot be done, or there is no such menu.
     """
-    action, value = str(request.get("action")), str(request.get("value"))
+    action = str(request.get("action"))
     if action not in CHOICES:
         raise UsageError(f"nothing to choose for {action!r}", do=did_you_mean(action, CHOICES))
-    CHOICES[action](model, value)
-
-
-def _choose_class(model: ViewModel, value: str) -> None:
-    found = next((klass for klass in DEFAULT_CLASS_ORDER if klass == value), None)
-    if found is None:
-        raise UsageError(f"unknown class {value!r}", do=did_you_mean(value, DEFAULT_CLASS_ORDER))
-    model.choose_class(found)
-
-
-def _go_to(model: ViewModel, value: str) -> None:
-    at, state = parse_address(value), model.state
-    layer = state.layer if at.layer is None else at.layer
-    row = state.row if at.row is None else at.row
-    model.move_to(Cell(layer, row), at.site)
-
-
-CHOICES: Final[dict[str, Callable[[ViewModel, str], object]]] = {
-    "class.choose": _choose_class,
-    "tolerance.choose": lambda model, value: model.choose_tolerance(value),
-    "find.show": lambda model, value: model.search(value),
-    "goto.show": _go_to,
-    "filter.show": lambda model, value: model.choose_filter(parse_filter(value)),
-}
+    CHOICES[action](model, str(request.get("value")))
 
 
 def whole(request: Request, name: str, least: int, most: int) -> int:

@@ -16,6 +16,9 @@ from workbench.view.state import DENSE_ZOOM, TEXT_ZOOM
 CHARACTER: Final = 7
 MAX_ROOM: Final = 4096
 
+Rectangle = tuple[int, int, int, int]
+"""First layer, layer after the last, first row, row after the last."""
+
 
 class Window(NamedTuple):
     """Layers and rows that are shown, stops exclusive."""
