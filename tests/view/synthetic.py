@@ -126,7 +126,8 @@ class ArraySource:
     def selects(self, expert: int) -> np.ndarray:
         ids_a, ids_b = self._ids
         found_LT: np.ndarray = (ids_a == expert).any(-1) | (ids_b == expert).any(-1)
-        return found_LT & (self.rows["state_a"] == "computed").to_numpy()
+        found_LT &= (self.rows["state_a"] == "computed").to_numpy()
+        return found_LT
 
     def budgets(self, profile: str | None = None) -> Budgets:
         return budgets(self._precision, profile or "auto")

@@ -7,7 +7,8 @@ from workbench.view.model import ViewModel
 
 
 def rows(texts: list[str], query: str, starts: tuple[int, ...] = (0,)) -> list[int]:
-    return Text(texts, np.array(starts)).rows_with(query).tolist()
+    found: list[int] = Text(texts, np.array(starts)).rows_with(query).tolist()
+    return found
 
 
 def test_a_hit_is_where_it_starts_and_may_span_tokens() -> None:
