@@ -115,8 +115,11 @@ class Session:
 
     async def settle(self) -> None:
         """Waits until workers have ended and nothing is written any more."""
-        waits = (worker.wait() for worker in self.app.workers)
-        await asyncio.gather(*waits, return_exceptions=True)
+        # The screen starts its threads some time after the first byte.
+        for _ in range(2):
+            await self.quiet()
+            waits = (worker.wait() for worker in self.app.workers)
+            await asyncio.gather(*waits, return_exceptions=True)
         await self.quiet()
 
     async def quiet(self) -> None:

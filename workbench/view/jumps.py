@@ -85,10 +85,11 @@ def _keys(mask_LT: np.ndarray, order: Order) -> np.ndarray:
 
 def rows_by_layer(mask_LT: np.ndarray) -> list[np.ndarray]:
     """Ascending rows of the class for each layer, so that a window is counted by two searches."""
-    return [np.flatnonzero(mask_T) for mask_T in mask_LT]
+    return [np.flatnonzero(mask_T).astype(np.int32) for mask_T in mask_LT]
 
 
 def count_between(rows_N: np.ndarray, start: int, stop: int) -> int:
     """How many of the ascending `rows_N` lie in start <= row < stop."""
-    low, high = np.searchsorted(rows_N, (start, stop))
+    # Bounds of another type would make searchsorted convert all rows at every line drawn.
+    low, high = np.searchsorted(rows_N, np.array((start, stop), rows_N.dtype))
     return int(high - low)
