@@ -32,7 +32,10 @@ def open_job(directory: str | os.PathLike[str], at: Address | None = None) -> Jo
         from workbench.comparison.result import open_comparison
 
         progress("reading rows", 0.35)
-        return _workbench(open_comparison(directory), at, progress, since=0.5)
+        comparison = open_comparison(directory)
+        from workbench.view.salvage import salvaged
+
+        return _workbench(salvaged(comparison), at, progress, since=0.5)
 
     return Job(subject=subject.of_comparison(directory), work=work)
 

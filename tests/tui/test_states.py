@@ -125,6 +125,12 @@ def newer() -> App[None]:
     return opened(open_job(directory))
 
 
+def truncated() -> App[None]:
+    table = comparison(b=replace(TRAINER, scale_experts=(1, 1.02))) / "layers.arrow"
+    table.write_bytes(table.read_bytes()[:1000])
+    return opened(open_job(table.parent))
+
+
 def damaged() -> App[None]:
     pair = make_pair(Path("run"), a=replace(ROLLOUT, chunk_rows=10))
     (pair.a / "chunk-000001.safetensors").write_bytes(b"cut off")
@@ -195,6 +201,14 @@ STATES: dict[str, State] = {
     "damaged_chunk": State(
         make=damaged,
         says=["not comparable: incomplete: A has 1 of 4 chunks damaged", " 26 of 36 rows "],
+    ),
+    "truncated_table": State(
+        make=truncated,
+        says=[
+            "not comparable: layers.arrow cannot be read (expected ",
+            " bytes, got 1000 bytes); the rest is shown",
+        ],
+        settled=on_screen(Workbench),
     ),
     "newer_version": State(
         make=newer,
