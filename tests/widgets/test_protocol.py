@@ -230,6 +230,16 @@ def test_copies_are_the_cell_and_the_code(wire: Wire) -> None:
     assert code["text"].endswith(f"# {found.model.link().command}")
 
 
+def test_swaps_are_a_page_of_text_or_the_command_that_runs_them(wire: Wire) -> None:
+    bare, _ = wire.ask(widget(), id="v:1", op="read", action="swaps.show")
+    assert bare["text"].startswith("No swap was run yet: kldive attribute")
+    source = make_source()
+    text = "L1 routed_experts is the cause: KL 0.0002 before, 0 after"
+    source.summary |= {"proof": {"state": "proved", "text": text}}
+    found, _ = wire.ask(Divergence(source), id="v:2", op="read", action="swaps.show")
+    assert found["text"] == f"proof  proved  {text}"
+
+
 def test_a_copied_link_leads_back(wire: Wire) -> None:
     found = widget()
     link = str(found.model.link())

@@ -49,6 +49,11 @@ _TABLE: Final[dict[str, Any]] = {
 
 def show(comparison: Comparison, *, width: int = 100, color: bool = False) -> str:
     """The report of a comparison as text, at most `width` columns wide."""
+    return written(report(comparison, width), width=width, color=color)
+
+
+def written(content: RenderableType, *, width: int = 100, color: bool = False) -> str:
+    """A renderable of rich as text."""
     page = io.StringIO()
     console = Console(
         file=page,
@@ -60,7 +65,7 @@ def show(comparison: Comparison, *, width: int = 100, color: bool = False) -> st
         highlight=False,
         legacy_windows=False,
     )
-    console.print(report(comparison, width), crop=False)
+    console.print(content, crop=False)
     return "\n".join(line.rstrip() for line in page.getvalue().rstrip().splitlines())
 
 

@@ -340,7 +340,7 @@ export class Face {
     /** @type {Map<string, {id: string, since: number}>} */
     this.pending = new Map();
     this.channels = {};
-    for (const op of ["cell", "headings", "menu", "copy", "choose"]) {
+    for (const op of ["cell", "headings", "menu", "copy", "choose", "read"]) {
       this.channels[op] = new Channel((request) => model.send(request));
     }
     this.waiters = new Map();
@@ -1087,6 +1087,7 @@ export class Face {
     else if (action.kind === "menu") this.menu(action);
     else if (action.kind === "prompt") this.prompt(action);
     else if (action.kind === "copy") this.copy(action);
+    else if (action.kind === "read") this.read(action);
   }
 
   /** Gives the focus back to the notebook cell that holds the widget. */
@@ -1154,6 +1155,13 @@ export class Face {
     this.open("Keys, while the grid has the focus", make("div", "kld-help", {}, ...parts),
       make("div", "kld-dim", {}, mouse), close);
     close.focus({ preventScroll: true });
+  }
+
+  read(action) {
+    this.ask("read", { action: action.id }, (found) => {
+      this.open(action.title, make("pre", "kld-copy", { tabIndex: 0 }, found.error ?? found.text));
+      this.overlay.querySelector("pre").focus({ preventScroll: true });
+    });
   }
 
   menu(action) {

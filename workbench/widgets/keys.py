@@ -23,7 +23,9 @@ PROMPTS: Final = {
 """Actions that ask for a line of text, and what they ask."""
 COPIES: Final = ("copy.cell", "copy.link")
 """Actions that put a text on the clipboard."""
-FRONT_END: Final = (*MENUS, *PROMPTS, *COPIES, "help.show")
+TEXTS: Final = ("swaps.show",)
+"""Actions that show a page of text."""
+FRONT_END: Final = (*MENUS, *PROMPTS, *COPIES, *TEXTS, "help.show")
 
 _NAMED: Final = {
     "backspace": "Backspace",
@@ -71,8 +73,8 @@ def key_map(keymap: Keymap = DEFAULT_KEYS) -> list[dict[str, Any]]:
     Args:
         keymap: Keys of each action, which may be a person's own.
 
-    `kind` says who acts: `model` is sent to Python as it is; `menu`, `prompt`, `copy` and `help`
-    start in the front end. Actions of a terminal alone (its palette, quitting) are left out.
+    `kind` says who acts: `model` is sent to Python as it is; `menu`, `prompt`, `copy`, `read` and
+    `help` start in the front end. Actions of a terminal alone (its palette, quitting) are left out.
     """
     return [
         {
@@ -97,4 +99,6 @@ def _kind(action_id: str, *, in_model: bool) -> str:
         return "menu"
     if action_id in PROMPTS:
         return "prompt"
+    if action_id in TEXTS:
+        return "read"
     return "copy" if action_id in COPIES else "help" if action_id == "help.show" else ""

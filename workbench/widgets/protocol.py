@@ -10,15 +10,22 @@ Axes: L layer, P pooled column.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from rich.console import Group
 
 from workbench.errors import KldiveError, UsageError, did_you_mean
+from workbench.report.experiments import experiments
+from workbench.report.text import written
 from workbench.view.cell_text import cell_text
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.state import Cell
 from workbench.widgets import content
 from workbench.widgets.menus import CHOICES, menu
+
+if TYPE_CHECKING:
+    from workbench.comparison.result import Comparison
 
 TILE_LAYERS: Final = 96
 TILE_COLUMNS: Final = 512
@@ -90,12 +97,20 @@ def _copy(model: ViewModel, _request: Request) -> Answer:
     return Answer({"text": cell_text(model) if model.num_rows else ""})
 
 
+def _read(model: ViewModel, _request: Request) -> Answer:
+    """Proof, routing ladder and swaps as text, or what it takes to have them."""
+    parts = experiments(cast("Comparison", model.source))
+    text = written(Group(*parts)) if parts else f"No swap was run yet: {model.attribute_command}"
+    return Answer({"text": text})
+
+
 _READS: Final[dict[str, Callable[[ViewModel, Request], Answer]]] = {
     "tile": _tile,
     "cell": _cell,
     "headings": _headings,
     "menu": lambda model, request: Answer(menu(model, str(request.get("action")))),
     "copy": _copy,
+    "read": _read,
 }
 
 
