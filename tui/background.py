@@ -6,6 +6,7 @@ on a screen of its own; everything else stays usable.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +25,8 @@ Follow = Callable[[Progress, Callable[["ViewModel"], None]], None]
 
 WARMING: Final = "reading ahead"
 FOLLOWING: Final = "following the recording"
+QUIET_SECONDS: Final = 0.5
+"""Reading ahead that is over sooner is not shown: it would only flicker."""
 
 
 class Failure(NamedTuple):
@@ -60,11 +63,13 @@ class Background:
     def __init__(self, screen: Workbench, follow: Follow | None) -> None:
         self._screen, self._follow = screen, follow
         self._progress = Progress()
+        self._started = 0.0
         self.share: float | None = None
         self.failures: list[Failure] = []
 
     def start(self) -> None:
         """Starts the threads."""
+        self._started = time.monotonic()
         self._run(WARMING, lambda: self._screen.model.warm(self._tell))
         if self._follow is not None:
             follow = self._follow
@@ -85,8 +90,9 @@ class Background:
 
     def _tell(self, share: float) -> None:
         self._progress.check()
-        self.share = share
-        self._screen.post_message(Told())
+        if time.monotonic() - self._started >= QUIET_SECONDS:
+            self.share = share
+            self._screen.post_message(Told())
 
     def _renew(self, model: ViewModel) -> None:
         self._progress.check()

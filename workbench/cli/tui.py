@@ -16,7 +16,7 @@ from workbench.address import Address, parse_address
 
 @click.command(
     "tui",
-    epilog="Examples: kldive tui run/comparison --at 'L2 t14' · kldive tui run/rollout run/trainer",
+    epilog="Example: kldive tui run/comparison --at 'L2 t14', or kldive tui run/a run/b",
 )
 @click.argument("directories", nargs=-1, required=True, type=click.Path(), metavar="DIR [B]")
 @click.option("--at", help="Cell to open at, such as 'L12 t4096'; default: the first divergence.")
