@@ -14,6 +14,7 @@ import argparse
 import base64
 import json
 import queue
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -25,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.conftest import chromium
 from tests.view.synthetic import make_source
 from workbench.widgets import protocol
 from workbench.widgets.divergence import Divergence
@@ -167,7 +167,7 @@ def main() -> None:
     static = len(json.dumps(widget._repr_mimebundle_()).encode())
     line("saved with the notebook: output", f"{static:,} bytes", "200,000")
     line("saved with the notebook: widget state", f"{saved:,} bytes", "200,000")
-    program = chromium()
+    program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is not None:
         figures = browser(widget, program)
         line("first paint", f"{figures['first_paint']:.0f} ms", "300 ms")
