@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.widgets.conftest import Wire
 from workbench.errors import UsageError
 from workbench.view.actions import ACTIONS
 from workbench.view.state import Area, Cell
+from workbench.widgets.content import OVERVIEW_COLUMNS
 from workbench.widgets.divergence import Divergence
 from workbench.widgets.keys import FRONT_END, browser_key, key_map
 from workbench.widgets.panel import Workbench, view
@@ -248,13 +251,19 @@ def test_messages_of_a_move_are_small(wire: Wire) -> None:
 
 def test_the_overview_is_sent_when_the_grid_changes_and_only_then(wire: Wire) -> None:
     found = widget(num_rows=3000)
-    assert len(found._overview) == 4 * 1024
+    assert len(found._overview) == 4 * OVERVIEW_COLUMNS
     wire.clear()
     found.act("cursor.right")
     assert not any(message.buffers for message in wire.updates)
     found.lens = "gates"
     (sent,) = [message for message in wire.updates if message.buffers]
     assert sent.buffers == [found._overview]
+
+
+def test_what_a_notebook_saves_of_a_widget_stays_small(wire: Wire) -> None:
+    state = widget(num_layers=96, num_rows=4096).get_state()
+    grid = base64.b64encode(state.pop("_overview"))
+    assert len(json.dumps(state, default=str).encode()) + len(grid) <= 200_000
 
 
 def test_every_key_of_the_table_is_a_browser_key_or_a_chord() -> None:

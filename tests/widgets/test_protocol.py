@@ -15,6 +15,7 @@ from tests.view.synthetic import make_source
 from tests.widgets.conftest import Wire
 from workbench.errors import CaptureError
 from workbench.view.tiles import pool_to_width
+from workbench.widgets.content import OVERVIEW_COLUMNS
 from workbench.widgets.divergence import Divergence
 
 FLIPS = ((1, 5), (3, 20), (0, 41))
@@ -148,7 +149,7 @@ def test_a_moved_capture_leaves_the_rest_of_the_cell(wire: Wire) -> None:
 def test_the_overview_is_pooled_by_maximum(wire: Wire) -> None:
     found = widget(num_rows=5000)
     codes = found.model.codes()
-    assert found._overview == pool_to_width(codes, 1024).tobytes()
+    assert found._overview == pool_to_width(codes, OVERVIEW_COLUMNS).tobytes()
     assert max(found._overview) == codes.max()
 
 

@@ -27,7 +27,8 @@ from workbench.view.tiles import pool_to_width
 from workbench.widgets.keys import key_map
 from workbench.widgets.windows import CHARACTER
 
-OVERVIEW_COLUMNS: Final = 1024
+OVERVIEW_COLUMNS: Final = 960
+"""With 96 layers in base64 123 KB, so that a saved widget stays under 200 KB."""
 STRIP_COLUMNS: Final = 130
 MAX_MARKS: Final = 100
 
@@ -76,7 +77,7 @@ def _warnings(model: ViewModel) -> list[str]:
 
 
 def overview(model: ViewModel) -> bytes:
-    """The grid with at most 1,024 pooled columns, row by row, one byte per cell."""
+    """The grid with at most 960 pooled columns, row by row, one byte per cell."""
     return pool_to_width(model.codes(), OVERVIEW_COLUMNS).tobytes()
 
 
