@@ -22,13 +22,13 @@ from workbench.errors import UsageError, did_you_mean
 from workbench.names import DIVERGENCE_CLASSES
 from workbench.report import html
 from workbench.view.frame import cells_frame
-from workbench.view.headline import headline, verdict_line
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.source import Source
 from workbench.view.state import Area, Cell, ViewState
 from workbench.widgets import content, protocol
 from workbench.widgets.code import view_code
+from workbench.widgets.fallback import static_bundle
 from workbench.widgets.keys import key_map
 from workbench.widgets.protocol import Answer, Request
 from workbench.widgets.windows import (
@@ -332,25 +332,6 @@ class Divergence(anywidget.AnyWidget):
             return None
         data, metadata = found
         return {**data, **static_bundle(self.model)}, metadata
-
-
-def static_bundle(model: ViewModel) -> dict[str, str]:
-    """What a saved notebook shows without a kernel: the short report, and the overview."""
-    return {"text/plain": short_report(model), "text/html": html.block(model)}
-
-
-def short_report(model: ViewModel) -> str:
-    """The finding in at most a dozen lines."""
-    facts = model.facts
-    lines = [
-        f"kldive · {facts.model}",
-        f"A rollout  {facts.a.engine} {facts.a.version} {facts.a.dtype}",
-        f"B trainer  {facts.b.engine} {facts.b.version} {facts.b.dtype}",
-        verdict_line(model).text,
-        headline(model).text,
-        f"step through it:  kldive tui {model.source.directory}",
-    ]
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _known(what: str, value: str, known: Sequence[str] | dict[Any, Any]) -> str:

@@ -17,7 +17,8 @@ from workbench.view.lenses import LENSES, is_error_lens
 from workbench.view.numbers import compact_count
 from workbench.view.source import Source
 from workbench.view.state import ViewState
-from workbench.widgets.divergence import Divergence, Pair, static_bundle
+from workbench.widgets.divergence import Divergence, Pair
+from workbench.widgets.fallback import static_bundle
 from workbench.widgets.windows import Rectangle
 
 if TYPE_CHECKING:
