@@ -15,6 +15,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.browser import browsers
+
 ENGINE_ENVIRONMENT = {
     # One thread per worker: two workers on two cores leave nothing to fight over, and sums are
     # added in the same order every time.
@@ -42,13 +44,18 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # These files share one session's engine, and two engines at once would starve each other.
 ENGINE_FOLDER = "tests/capture/vllm/"
+# And these one JupyterLab with its browser.
+BROWSER_FOLDER = "tests/browser/"
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a worker whole files, so that module fixtures are built once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return ENGINE_FOLDER if nodeid.startswith(ENGINE_FOLDER) else nodeid.partition("::")[0]
+        for folder in (ENGINE_FOLDER, BROWSER_FOLDER):
+            if nodeid.startswith(folder):
+                return folder
+        return nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,8 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and not gpu_answers():
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU answers"))
-        if item.get_closest_marker("browser") and not chromium():
-            item.add_marker(pytest.mark.skip(reason="no Chromium on PATH"))
+        if item.get_closest_marker("browser") and not browsers.chromium():
+            item.add_marker(pytest.mark.skip(reason=browsers.MISSING))
     items.sort(key=start_rank)
 
 
@@ -83,9 +90,3 @@ def gpu_answers() -> bool:
     """Whether an NVIDIA GPU can be used here."""
     smi = shutil.which("nvidia-smi")
     return smi is not None and subprocess.run([smi, "-L"], check=False).returncode == 0
-
-
-@cache
-def chromium() -> str | None:
-    """The path of a Chromium, if there is one."""
-    return shutil.which("chromium") or shutil.which("google-chrome")
