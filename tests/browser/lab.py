@@ -62,7 +62,7 @@ class Lab:
         page.context.on("request", lambda request: self._asked(request.url))
         page.on("websocket", self._connected)
         page.on("console", self._said)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("pageerror", lambda error: self.complaints.append(error.stack or str(error)))
 
     def load(self) -> None:
         """Opens JupyterLab, with no notebook yet."""
@@ -151,8 +151,7 @@ class Lab:
     def theme(self, name: str) -> None:
         """Chooses a theme, as Settings > Theme does."""
         self.command("apputils:change-theme", theme=name)
-        light = str(name == "JupyterLab Light").lower()
-        self.page.wait_for_selector(f'body[data-jp-theme-light="{light}"]', state="attached")
+        self.page.wait_for_selector(f'body[data-jp-theme-name="{name}"]', state="attached")
 
     def _asked(self, url: str) -> None:
         parts = urlsplit(url)
