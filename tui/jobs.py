@@ -6,12 +6,14 @@ Everything heavy is imported inside the work, in its thread, after the first fra
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tui import subject
 from tui.job import Job, Made, Progress
 from workbench.address import Address
+from workbench.view.link import Link
 
 if TYPE_CHECKING:
     from tui.background import Follow
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
     from workbench.view.source import Source
 
 
-def open_job(directory: str | os.PathLike[str], at: Address | None = None) -> Job:
+def open_job(
+    directory: str | os.PathLike[str], at: Address | None = None, *, link: Link | None = None
+) -> Job:
     """Opening a comparison.
 
     Args:
         directory: Where it lies.
         at: Where to put the cursor; the first divergence when None.
+        link: What to show of it.
     """
 
     def work(progress: Progress) -> Made:
@@ -35,7 +40,7 @@ def open_job(directory: str | os.PathLike[str], at: Address | None = None) -> Jo
         comparison = open_comparison(directory)
         from workbench.view.salvage import salvaged
 
-        return _workbench(salvaged(comparison), at, progress, since=0.5)
+        return _workbench(salvaged(comparison), at, progress, since=0.5, link=link)
 
     return Job(subject=subject.of_comparison(directory), work=work)
 
@@ -47,6 +52,7 @@ def compare_job(
     out: Path,
     tolerance: str = "auto",
     at: Address | None = None,
+    link: Link | None = None,
 ) -> Job:
     """Comparing two captures, then opening the comparison.
 
@@ -56,6 +62,7 @@ def compare_job(
         out: Where the comparison is written.
         tolerance: Name of the profile.
         at: Where to put the cursor; the first divergence when None.
+        link: What to show of it, and where a comparison that does not stay is opened again.
     """
 
     def work(progress: Progress) -> Made:
@@ -72,7 +79,7 @@ def compare_job(
             progress(progress.step.name, base + span * done)
 
         comparison = compare(a, b, out=out, tolerance=tolerance, progress=say, tick=tick)
-        return _workbench(comparison, at, progress, since=base + span)
+        return _workbench(comparison, at, progress, since=base + span, link=link)
 
     return Job(subject=subject.of_captures("comparing two captures", a, b), work=work)
 
@@ -129,12 +136,21 @@ def live_pair_job(
     return Job(subject=subject.of_captures("following two recordings", a, b), work=work)
 
 
-def _workbench(source: Source, at: Address | None, progress: Progress, *, since: float) -> Made:
+def _workbench(
+    source: Source,
+    at: Address | None,
+    progress: Progress,
+    *,
+    since: float,
+    link: Link | None = None,
+) -> Made:
     """Builds the view-model of a source, and what makes its screen."""
     progress("finding the first divergence", since)
     from workbench.view.model import ViewModel
 
     model = ViewModel(source, at=at)
+    if link is not None:
+        _show(link, model)
     progress("drawing", 0.9)
     # What the first picture needs is made here, so that the screen has it at once.
     model.codes()
@@ -142,6 +158,14 @@ def _workbench(source: Source, at: Address | None, progress: Progress, *, since:
     made = _made(model)
     progress("drawing", 1.0)
     return made
+
+
+def _show(link: Link, model: ViewModel) -> None:
+    """Shows what a link says, as if the workbench had been opened so."""
+    if not link.directory:
+        model.origin = Link(a=link.a, b=link.b)
+    model.open_link(link)
+    model.state = replace(model.state, past=(), message="")
 
 
 def _made(model: ViewModel, follow: Follow | None = None) -> Made:

@@ -15,14 +15,18 @@ from tui.opening import OpeningScreen
 from tui.trouble import TroubleScreen
 from workbench.address import Address
 from workbench.errors import ExitCode
+from workbench.view.link import Link
 
 
-def run_tui(directory: str | os.PathLike[str], at: Address | None = None) -> int:
+def run_tui(
+    directory: str | os.PathLike[str], at: Address | None = None, *, link: Link | None = None
+) -> int:
     """Runs the workbench on a comparison until it is left; prints the last address to stderr.
 
     Args:
         directory: A comparison's directory.
         at: Where to open; the first divergence when None.
+        link: What to show of it.
 
     Returns:
         The exit code: 0, or 130 when opening was cancelled.
@@ -32,7 +36,9 @@ def run_tui(directory: str | os.PathLike[str], at: Address | None = None) -> int
     """
     from tui.jobs import open_job
 
-    return run_job(open_job(directory, at), come_back=f"kldive tui {os.fspath(directory)}")
+    return run_job(
+        open_job(directory, at, link=link), come_back=f"kldive tui {os.fspath(directory)}"
+    )
 
 
 def run_job(job: Job, *, come_back: str, note: str = "") -> int:

@@ -77,3 +77,28 @@ def test_misaligned_captures_are_an_error_with_both_texts(
     assert out == ""
     assert "hold other tokens" in err
     assert "Traceback" not in err
+
+
+def test_a_link_opens_what_it_leads_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = make_pair(tmp_path)
+    compare(pair.a, pair.b, out=tmp_path / "c")
+    assert main(["tui", f"kldive://{tmp_path / 'c'}?at=L1.t2&lens=gates"]) == 0
+    assert "rows" in capsys.readouterr().out
+    assert main(["tui", f"kldive://?a={pair.a}&b={pair.b}"]) == 0
+    assert f"kldive tui {pair.a} {pair.b}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["kldive://x?lens=colour"], "unknown lens"),
+        (["kldive://x?at=L1", "other"], "give it alone"),
+        (["kldive://x", "--live"], "give it alone"),
+        (["kldive://"], "not a kldive link"),
+    ],
+)
+def test_a_link_that_cannot_be_followed_is_a_usage_error(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tui", *arguments]) == ExitCode.USAGE
+    assert words in capsys.readouterr().err

@@ -12,13 +12,14 @@ from pathlib import Path
 import click
 
 from workbench.address import Address, parse_address
+from workbench.view.link import Link, is_link, parse_link
 
 
 @click.command(
     "tui",
     epilog="Example: kldive tui run/comparison --at 'L2 t14', or kldive tui run/a run/b",
 )
-@click.argument("directories", nargs=-1, required=True, type=click.Path(), metavar="DIR [B]")
+@click.argument("directories", nargs=-1, required=True, type=click.Path(), metavar="DIR|LINK [B]")
 @click.option("--at", help="Cell to open at, such as 'L12 t4096'; default: the first divergence.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="Keep the comparison of two captures here."
@@ -42,8 +43,11 @@ def command(
     captures A (rollout) and B (trainer): they are compared first, into a temporary directory unless
     -o says where. With --live, captures may still be recorded, or not even exist yet: one is
     followed, two are compared again whenever both have grown.
+    LINK is what the key Y copies: kldive://DIR?at=L12.t4096.topk_ids&lens=router.
     """
     address = None if at is None else parse_address(at)
+    if any(map(is_link, directories)):
+        return _link(directories, address, out, live=live)
     _check(directories, out, tolerance, live=live)
     if live:
         return _live(directories, tolerance or "auto", address)
@@ -66,12 +70,22 @@ def _check(
         raise click.UsageError(f"{name} needs two captures to compare")
 
 
+def _link(directories: tuple[str, ...], at: Address | None, out: Path | None, *, live: bool) -> int:
+    if len(directories) > 1 or live or out is not None:
+        raise click.UsageError("a link says all that there is to open: give it alone")
+    link = parse_link(directories[0])
+    if link.directory or link.a is None or link.b is None:
+        return _comparison(link.directory, at, link)
+    tolerance = link.tolerance or "auto"
+    return _captures(link.a, link.b, out=None, tolerance=tolerance, at=at, link=link)
+
+
 def _has_terminal() -> bool:
     # Textual draws on stderr.
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def _comparison(directory: str, at: Address | None) -> int:
+def _comparison(directory: str, at: Address | None, link: Link | None = None) -> int:
     if _has_terminal():
         from tui.run import run_tui
         from tui.subject import is_capture
@@ -79,7 +93,7 @@ def _comparison(directory: str, at: Address | None) -> int:
         if is_capture(directory):
             return _live((directory,), "auto", at)
 
-        return run_tui(directory, at=at)
+        return run_tui(directory, at=at, link=link)
     from workbench.comparison.result import open_comparison
     from workbench.report.text import show
 
@@ -89,7 +103,15 @@ def _comparison(directory: str, at: Address | None) -> int:
     return 0
 
 
-def _captures(a: str, b: str, *, out: Path | None, tolerance: str, at: Address | None) -> int:
+def _captures(
+    a: str,
+    b: str,
+    *,
+    out: Path | None,
+    tolerance: str,
+    at: Address | None,
+    link: Link | None = None,
+) -> int:
     again = shlex.join(["kldive", "tui", a, b])
     keep = (
         f"the comparison was temporary; keep one with: {shlex.join(['kldive', 'tui', a, b])} -o DIR"
@@ -102,7 +124,9 @@ def _captures(a: str, b: str, *, out: Path | None, tolerance: str, at: Address |
         from tui.run import run_job
 
         again = again if out is None else shlex.join(["kldive", "tui", str(out)])
-        job = compare_job(a, b, out=target, tolerance=tolerance, at=at)
+        if link is None and out is None:
+            link = Link(a=a, b=b)
+        job = compare_job(a, b, out=target, tolerance=tolerance, at=at, link=link)
         return run_job(job, come_back=again, note=keep if out is None else "")
 
 

@@ -104,9 +104,14 @@ def parse_link(text: str) -> Link:
     )
 
 
-def same_directory(link: Link, directory: Path) -> bool:
-    """Whether a link leads into the comparison of this directory."""
-    return bool(link.directory) and Path(link.directory).resolve() == directory.resolve()
+def same_place(link: Link, other: Link) -> bool:
+    """Whether two links lead to the same comparison, or to the same two captures."""
+    return _places(link) == _places(other)
+
+
+def _places(link: Link) -> tuple[Path | None, ...]:
+    places = (link.directory,) if link.directory else (link.a, link.b)
+    return tuple(Path(place).resolve() if place else None for place in places)
 
 
 def _one_of(

@@ -30,7 +30,7 @@ from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
 from workbench.view.jumps import JumpIndex, count_between
 from workbench.view.lenses import LENSES, is_error_lens, lens_of_site, missing_cells
-from workbench.view.link import Link, same_directory
+from workbench.view.link import Link, same_place
 from workbench.view.local import attribution, why_absent
 from workbench.view.modules import short_title
 from workbench.view.palette import ABSENT, EQUAL, HIDDEN
@@ -51,6 +51,7 @@ class ViewModel:
 
     Attributes:
         source: The comparison.
+        origin: Where it is opened again; two captures where the comparison does not stay.
         state: What is shown; replaced by `act`, never changed in place.
         viewport: What the face can show of the grid; the face keeps it up to date.
         facts: What the comparison is, for titles and status lines.
@@ -61,6 +62,7 @@ class ViewModel:
 
     def __init__(self, source: Source, *, at: Address | None = None) -> None:
         self.source = source
+        self.origin = Link(directory=str(source.directory.resolve()))
         self.num_layers = source.num_layers
         self.num_rows = source.num_rows
         self.facts = comparison_facts(source)
@@ -131,7 +133,7 @@ class ViewModel:
         Raises:
             UsageError: The link leads to another comparison, or names an unknown tolerance.
         """
-        if not same_directory(link, self.source.directory):
+        if not same_place(link, self.origin):
             raise UsageError(
                 "the link leads to another comparison",
                 where=link.directory or "two captures",
@@ -154,8 +156,8 @@ class ViewModel:
     def link(self) -> Link:
         """What opens this view again."""
         state = self.state
-        return Link(
-            directory=str(self.source.directory.resolve()),
+        return replace(
+            self.origin,
             at=Address(layer=state.layer, row=state.row, site=state.site),
             lens=state.lens,
             side=state.side,
