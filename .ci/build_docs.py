@@ -69,7 +69,11 @@ def rendered(path: Path) -> str:
     """A notebook, run from a fresh kernel, as one web page."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
-        notebook, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": str(path.parent)}}
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        resources={"metadata": {"path": str(path.parent)}},
+        # A kernel warns that its port is open to this machine.
+        extra_arguments=["--log-level=ERROR"],
     )
     client.execute()
     for cell in notebook.cells:

@@ -83,7 +83,10 @@ def test_a_lesson_runs_from_a_fresh_kernel(
     started, before = time.monotonic(), cpu_of_children()
     # In a folder of its own: a lesson that wrote beside itself would leave files there.
     client = NotebookClient(
-        notebook, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        resources={"metadata": {"path": str(tmp_path)}},
+        extra_arguments=["--log-level=ERROR"],
     )
     client.execute()
     wall, cpu = time.monotonic() - started, cpu_of_children() - before

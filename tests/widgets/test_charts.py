@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.browser.browsers import chromium, launch_arguments
 from tests.captures import ROLLOUT, TRAINER, make_pair
-from tests.conftest import chromium
 from tests.view.attributed import attributed
 from tests.view.synthetic import make_source
 from tests.widgets.sources import put, seven_rows
@@ -217,7 +217,7 @@ def test_a_browser_draws_the_card_in_the_page_s_theme(
         [
             browser,
             "--headless",
-            "--no-sandbox",
+            *launch_arguments(),
             "--disable-gpu",
             f"--user-data-dir={tmp_path / 'profile'}",
             "--window-size=400,300",

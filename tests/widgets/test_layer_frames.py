@@ -118,6 +118,16 @@ def test_what_could_not_be_attributed_is_not_compared() -> None:
     assert (found.compared, found.expected) == (40, 60)
 
 
+def test_a_module_of_fewer_rows_takes_none_from_the_others() -> None:
+    source = attributed(make_source(num_layers=2, num_rows=60), {})
+    source._absent["combine.local"][:, 10:] = True
+    source._columns["combine.local"][:, 10:] = NAN
+    found = layer_frames.local_errors(source)
+    assert (found.compared, found.expected) == (60, 60)
+    by_module = dict(found.frame.group_by("module").agg(pl.col("rows").min()).iter_rows())
+    assert (by_module["combine"], by_module["attention"]) == (10, 60)
+
+
 def test_a_comparison_that_was_not_attributed_says_what_to_do() -> None:
     with pytest.raises(UsageError, match="kldive attribute"):
         layer_frames.local_errors(make_source())

@@ -63,7 +63,11 @@ def local_errors(
     found = layer_frames.local_errors(source, modules)
     drawn_values = pl.concat([found.frame[statistic], found.frame["budget"]])
     error = marks.logarithmic(drawn_values, ERROR_FLOOR)
-    base = alt.Chart(marks.drawable(found.frame, (statistic, "budget"), ERROR_FLOOR))
+    # The head scores fewer rows than the layers compute: each panel has its own n.
+    most = pl.col("rows").max().over("module")
+    panels = found.frame.with_columns(pl.format("{} · n {}", "module", most).alias("panel"))
+    # What comes last is drawn on top: the local error.
+    base = alt.Chart(marks.drawable(panels.reverse(), (statistic, "budget"), ERROR_FLOOR))
     x = alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0))
     y = alt.Y(f"{statistic}:Q", title="relative error", scale=error.scale, axis=error.axis)
     drawn = base.mark_line(point=alt.OverlayMarkDef(size=30), strokeWidth=1.3).encode(
@@ -72,11 +76,11 @@ def local_errors(
         color=alt.Color("number:N", title=None, scale=_NUMBER_COLOURS),
     )
     ticks = base.mark_tick(thickness=1.5, width=18, color=TEXT).encode(x=x, y="budget:Q")
-    order = found.frame["module"].unique(maintain_order=True).to_list()
+    order = panels["panel"].unique(maintain_order=True).to_list()
     picture = (
         alt.layer(drawn, ticks)
         .properties(width=150, height=110)
-        .facet(facet=alt.Facet("module:N", title=None, sort=order), columns=4)
+        .facet(facet=alt.Facet("panel:N", title=None, sort=order), columns=4)
     )
     title = "Local, inherited and total error of A against B, by layer and module"
     note = f"{STATISTIC_WORDS[statistic]}, relative; bars: budget of the local error"

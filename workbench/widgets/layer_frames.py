@@ -7,7 +7,7 @@ Axis legend: L layer, T row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -51,7 +51,7 @@ def layer_profile(source: Source, sites: Sequence[str] = ("mlp_in", "output")) -
             lines.append({**head, **_quantiles(error_T), "budget": bound})
     return Aggregate(
         frame=_framed(lines),
-        compared=_covered(source, (f"{site}.rel_l2" for site in sites)),
+        compared=_covered(source, [f"{site}.rel_l2" for site in sites], together=True),
         expected=source.num_rows + one_sided(source),
         unit="rows",
         over="rows that both sides computed",
@@ -104,7 +104,7 @@ def local_errors(source: Source, modules: Sequence[str] = ()) -> Aggregate:
     _check_lines(len(lines))
     return Aggregate(
         frame=_framed(lines),
-        compared=_covered(source, (f"{m}.local" for m in modules or known)),
+        compared=_covered(source, [f"{m}.local" for m in modules or known], together=False),
         expected=source.num_rows + one_sided(source),
         unit="rows",
         over="rows that could be attributed",
@@ -184,12 +184,11 @@ def _framed(lines: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     return pl.DataFrame(lines, schema_overrides=_SUMMARY, infer_schema_length=None)
 
 
-def _covered(source: Source, names: Iterable[str]) -> int:
-    """Rows with a value of every one of these columns in some layer."""
-    there_T = np.ones(source.num_rows, np.bool_)
-    for name in names:
-        there_T &= ~source.missing(name).all(axis=0)
-    return int(there_T.sum())
+def _covered(source: Source, names: Sequence[str], *, together: bool) -> int:
+    """Rows with a value of every one of these columns in some layer, or of any one of them."""
+    there = np.array([~source.missing(name).all(axis=0) for name in names])
+    found = there.all(axis=0) if together else there.any(axis=0)
+    return int(found.sum())
 
 
 def _check_lines(count: int) -> None:
