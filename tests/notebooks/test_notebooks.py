@@ -81,24 +81,43 @@ def test_a_lesson_runs_from_a_fresh_kernel(
 ) -> None:
     notebook = read(path)
     started, before = time.monotonic(), cpu_of_children()
-    # In a folder of its own: a lesson that wrote beside itself would leave files there.
-    client = NotebookClient(
-        notebook,
-        timeout=SECONDS_PER_CELL,
-        resources={"metadata": {"path": str(tmp_path)}},
-        extra_arguments=["--log-level=ERROR"],
-    )
-    client.execute()
+    run(notebook, tmp_path)
     wall, cpu = time.monotonic() - started, cpu_of_children() - before
     with capsys.disabled():
         sys.stdout.write(f"\n{path.stem}: {wall:.0f} s wall, {cpu:.0f} s of CPU\n")
-    assert list(tmp_path.iterdir()) == []
     assert cpu <= CPU_SECONDS
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             assert output.output_type != "error"
             assert output.get("name") != "stderr", output.text
             assert_offline(output)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_without_an_engine_the_first_lesson_takes_the_recorded_rollout_and_says_so(
+    tmp_path: Path,
+) -> None:
+    notebook = read(FOLDER / "01_first_divergence.ipynb")
+    # As though it were not there: the import system answers for the name, and says no.
+    imports = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    imports.source += "\nsys.modules['vllm'] = None"
+    run(notebook, tmp_path)
+    said = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", ()))
+    assert "vLLM is not installed here: this is the rollout that comes with kldive" in said
+    assert "proved - L1 routed_experts is the cause" in said
+
+
+def run(notebook: Any, folder: Path) -> None:
+    """Runs it in a folder of its own: what it wrote beside itself would stay there."""
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--log-level=ERROR"],
+    )
+    client.execute()
+    assert list(folder.iterdir()) == []
 
 
 def cpu_of_children() -> float:
