@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
+import polars as pl
 import pytest
 
 from tests.browser.browsers import chromium, launch_arguments
@@ -182,6 +183,30 @@ def test_nothing_to_draw_still_draws() -> None:
         drawn = draw(source)
         assert drawn.notes[0].startswith("n = 0 of 5 rows")
         assert drawn.title in texts(drawn)
+
+
+def test_many_layers_stay_readable_and_small() -> None:
+    flips = tuple((layer, layer + 12) for layer in range(96))
+    source = attributed(make_source(num_layers=96, num_rows=200, noise=0.01, flips=flips))
+    places = pl.int_range(200, dtype=pl.Int32)
+    source.rows = source.rows.with_columns(places.alias("offset_a"), places.alias("offset_b"))
+    for drawn in (
+        charts.layer_profile(source),
+        charts.local_errors(source),
+        charts.kl_by_first_layer(source),
+    ):
+        assert len(drawn._repr_mimebundle_()["text/html"]) < 200_000
+    assert "dashed: budget" in charts.layer_profile(source).notes[1]
+    shown = [text for text in texts(charts.layer_profile(source)) if text.isdigit()]
+    assert shown == [str(layer) for layer in range(0, 96, 6)]
+    assert any(note.startswith("n per layer") for note in charts.kl_by_first_layer(source).notes)
+
+
+def test_no_exact_kl_is_said() -> None:
+    source = seven_rows()
+    assert not any("no exact KL" in note for note in charts.kl_by_position(source).notes)
+    source.rows = source.rows.with_columns(pl.lit(None, pl.Float32).alias("kl_exact"))
+    assert any("no exact KL" in note for note in charts.kl_by_position(source).notes)
 
 
 def test_text_of_a_chart_is_its_frame(comparison: Comparison) -> None:

@@ -9,6 +9,7 @@ import altair as alt
 import polars as pl
 
 from workbench.view import palette
+from workbench.view.numbers import compact_count
 from workbench.view.source import Source
 from workbench.widgets import layer_frames, marks
 from workbench.widgets.chart import MUTED, TEXT, Chart, Picture
@@ -22,6 +23,8 @@ STATISTIC_WORDS: Final = {
 }
 ERROR_FLOOR: Final = 1e-9
 """Relative error below which it is drawn as zero: under the rounding of float32."""
+
+_FEW_LAYERS: Final = 24
 
 _NUMBER_COLOURS: Final = alt.Scale(
     domain=list(layer_frames.NUMBERS), range=[marks.VERMILLION, marks.GREEN, MUTED]
@@ -43,16 +46,21 @@ def layer_profile(
     drawn_values = pl.concat([found.frame[statistic], found.frame["budget"]])
     error = marks.logarithmic(drawn_values, ERROR_FLOOR)
     base = alt.Chart(marks.drawable(found.frame, (statistic, "budget"), ERROR_FLOOR))
-    x = alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0))
+    x = _layers(source.num_layers)
     y = alt.Y(f"{statistic}:Q", title="relative error", scale=error.scale, axis=error.axis)
     colour = alt.Color("site:N", title=None, sort=list(sites), scale=_SITE_COLOURS)
     dash = alt.StrokeDash("site:N", sort=list(sites), legend=None)
-    drawn = base.mark_line(point=True).encode(x=x, y=y, color=colour, strokeDash=dash)
-    ticks = base.mark_tick(thickness=1.5, width=26, color=TEXT).encode(x=x, y="budget:Q")
-    picture = alt.layer(drawn, ticks).properties(width=WIDTH, height=230)
+    drawn = base.mark_line(point=_points(source.num_layers)).encode(
+        x=x, y=y, color=colour, strokeDash=dash
+    )
+    budget = _budget(base, x, source.num_layers, detail="site:N")
+    picture = alt.layer(drawn, budget).properties(width=WIDTH, height=230)
     title = "Total error of A against B by layer"
     return marks.described(
-        title, found, picture, f"‖A−B‖ / ‖B‖, {STATISTIC_WORDS[statistic]}; bars: budget"
+        title,
+        found,
+        picture,
+        f"|A−B| / |B|, {STATISTIC_WORDS[statistic]}; {_budget_words(source.num_layers)}",
     )
 
 
@@ -68,23 +76,52 @@ def local_errors(
     panels = found.frame.with_columns(pl.format("{} · n {}", "module", most).alias("panel"))
     # What comes last is drawn on top: the local error.
     base = alt.Chart(marks.drawable(panels.reverse(), (statistic, "budget"), ERROR_FLOOR))
-    x = alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0))
+    x = _layers(source.num_layers)
     y = alt.Y(f"{statistic}:Q", title="relative error", scale=error.scale, axis=error.axis)
-    drawn = base.mark_line(point=alt.OverlayMarkDef(size=30), strokeWidth=1.3).encode(
+    drawn = base.mark_line(point=_points(source.num_layers), strokeWidth=1.3).encode(
         x=x,
         y=y,
         color=alt.Color("number:N", title=None, scale=_NUMBER_COLOURS),
     )
-    ticks = base.mark_tick(thickness=1.5, width=18, color=TEXT).encode(x=x, y="budget:Q")
+    budget = _budget(base, x, source.num_layers, detail="module:N")
     order = panels["panel"].unique(maintain_order=True).to_list()
     picture = (
-        alt.layer(drawn, ticks)
+        alt.layer(drawn, budget)
         .properties(width=150, height=110)
         .facet(facet=alt.Facet("panel:N", title=None, sort=order), columns=4)
     )
     title = "Local, inherited and total error of A against B, by layer and module"
-    note = f"{STATISTIC_WORDS[statistic]}, relative; bars: budget of the local error"
+    budget_words = f"{_budget_words(source.num_layers)} of the local error"
+    note = f"{STATISTIC_WORDS[statistic]}, relative; {budget_words}"
     return marks.described(title, found, picture, note)
+
+
+def _layers(num_layers: int) -> alt.X:
+    """Layers from left to right, with half a layer of room at the ends."""
+    ends = alt.Scale(domain=[-0.5, num_layers - 0.5], nice=False)
+    step = -(-num_layers // 16)
+    axis = alt.Axis(values=list(range(0, num_layers, step)), format="d", grid=False)
+    return alt.X("layer:Q", title="layer", scale=ends, axis=axis)
+
+
+def _points(num_layers: int) -> alt.OverlayMarkDef | bool:
+    """A dot at each layer where they can be told apart."""
+    return alt.OverlayMarkDef(size=30) if num_layers <= _FEW_LAYERS else False
+
+
+def _budget_words(num_layers: int) -> str:
+    return "bars: budget" if num_layers <= _FEW_LAYERS else "dashed: budget"
+
+
+def _budget(base: alt.Chart, x: alt.X, num_layers: int, *, detail: str) -> alt.Chart:
+    """The budget: a bar at each layer, or one dashed line where they are many."""
+    known = base.transform_filter("isValid(datum.budget)")
+    if num_layers <= _FEW_LAYERS:
+        mark = known.mark_tick(orient="horizontal", thickness=1.5, size=16, color=TEXT)
+    else:
+        mark = known.mark_line(strokeWidth=1.2, strokeDash=[4, 2], color=TEXT)
+    drawn: alt.Chart = mark.encode(x=x, y="budget:Q", detail=detail)
+    return drawn
 
 
 def flips_by_margin(source: Source) -> Chart:
@@ -116,7 +153,9 @@ def _flip_totals(frame: pl.DataFrame) -> str:
 
 
 def _flip_rate(frame: pl.DataFrame, order: list[str]) -> Picture:
-    label = pl.format("n = {}", "cells").alias("label")
+    label = ("n " + pl.col("cells").map_elements(compact_count, return_dtype=pl.String)).alias(
+        "label"
+    )
     base = alt.Chart(frame.with_columns(label))
     axis = alt.Axis(labelAngle=0, labelFontSize=10)
     x = alt.X("margin:N", title="margin in units of the router's scores", sort=order, axis=axis)

@@ -9,7 +9,7 @@ import polars as pl
 
 from workbench.names import DivergenceClass
 from workbench.view.classes import CLASS_TITLES
-from workbench.view.numbers import short
+from workbench.view.numbers import compact_count, short
 from workbench.view.source import Source
 from workbench.widgets import frames, marks
 from workbench.widgets.chart import MUTED, TEXT, Chart, Picture
@@ -19,6 +19,7 @@ KL_FLOOR: Final = 1e-10
 """Nats below which KL is drawn as zero: far below what float32 log-probabilities resolve."""
 
 _NATS: Final = "nats per token"
+_FEW_GROUPS: Final = 14
 _RATIO_ENDS: Final = (0.2, 10.0)
 
 
@@ -39,7 +40,7 @@ def kl_by_position(source: Source, *, num_bins: int = 120) -> Chart:
         .properties(width=WIDTH, height=240)
     )
     title = "KL(A || B) by position, mean"
-    return marks.described(title, found, picture, _overall(source))
+    return marks.described(title, found, picture, _overall(source), _no_exact(found.frame))
 
 
 def kl_by_first_layer(source: Source, klass: DivergenceClass = "flip") -> Chart:
@@ -54,7 +55,7 @@ def kl_by_first_layer(source: Source, klass: DivergenceClass = "flip") -> Chart:
     order = frame["group"].to_list()
     lines = marks.estimators(frame, ["group", "rows"])
     kl = marks.logarithmic(lines["value"], KL_FLOOR)
-    x = alt.X("group:N", title=None, sort=order, axis=alt.Axis(labelAngle=0))
+    x = alt.X("group:N", title=None, sort=order, axis=_groups())
     means = (
         alt.Chart(marks.drawable(lines, ("value",), KL_FLOOR))
         .mark_point(filled=True, size=70, opacity=1)
@@ -68,11 +69,16 @@ def kl_by_first_layer(source: Source, klass: DivergenceClass = "flip") -> Chart:
     )
     title = f"KL(A || B) by the layer of the first {CLASS_TITLES[klass]}, mean"
     note = "a token counts to the layers of the row that scored it, the one before"
+    counts = found.frame["rows"].to_list()
+    many = len(counts) > _FEW_GROUPS
+    spread = f"n per layer or group: {min(counts)} to {max(counts):,}" if many else ""
     return marks.described(
         title,
         found,
         alt.vconcat(means, _shares(frame, order)).resolve_scale(color="independent"),
         note,
+        spread,
+        _no_exact(found.frame),
     )
 
 
@@ -86,25 +92,27 @@ def _shares(frame: pl.DataFrame, order: list[str]) -> Picture:
         pl.col("k3_share").cast(pl.Float64).alias("of all k3"),
     )
     long = shares.unpivot(["of the rows", "of all k3"], index=["group", "rows"])
-    x = alt.X("group:N", title=f"first layer ({frame.height} groups)", sort=order)
+    x = alt.X("group:N", title=None, sort=order, axis=_groups())
     scale = alt.Scale(domain=["of the rows", "of all k3"], range=[MUTED, marks.GREEN])
     bars = (
         alt.Chart(long)
         .mark_bar()
         .encode(
-            x=x.axis(alt.Axis(labelAngle=0)).title(None),
+            x=x,
             xOffset=alt.XOffset("variable:N", sort=["of the rows", "of all k3"]),
             y=alt.Y("value:Q", title="share", axis=alt.Axis(format="%", tickCount=4)),
             color=alt.Color("variable:N", title=None, scale=scale),
         )
     )
+    label = "n " + pl.col("rows").map_elements(compact_count, return_dtype=pl.String)
     labels = (
-        alt.Chart(shares.with_columns(("n = " + pl.col("rows").cast(pl.String)).alias("label")))
+        alt.Chart(shares.with_columns(label.alias("label")))
         .mark_text(dy=-6, baseline="bottom", fontSize=10)
         .encode(x=alt.X("group:N", sort=order), y=alt.Y("top:Q"), text="label:N")
         .transform_calculate(top="max(datum['of the rows'], datum['of all k3'] || 0)")
     )
-    return alt.layer(bars, labels).properties(width=WIDTH, height=110)
+    drawn = alt.layer(bars, labels) if frame.height <= _FEW_GROUPS else alt.layer(bars)
+    return drawn.properties(width=WIDTH, height=110)
 
 
 def kl_by_modality(source: Source) -> Chart:
@@ -129,7 +137,7 @@ def kl_by_modality(source: Source) -> Chart:
     title = "KL(A || B) of text and other tokens, mean"
     only = found.frame["modality"].unique().to_list()
     note = f"every row is {only[0]}: nothing to set it against" if len(only) == 1 else ""
-    return marks.described(title, found, picture, note)
+    return marks.described(title, found, picture, note, _no_exact(found.frame))
 
 
 def probabilities(source: Source, *, num_bins: int = frames.NUM_BINS) -> Chart:
@@ -217,6 +225,16 @@ def _overall(source: Source) -> str:
     both = f"{marks.nats('exact KL', kl.get('exact_mean'))} · {marks.nats('k3', kl.get('k3'))}"
     largest = short(source.summary.get("max_abs_dlogp"))
     return f"whole comparison: {both} {_NATS} · max |dlogp| {largest}"
+
+
+def _no_exact(frame: pl.DataFrame) -> str:
+    """Why there is no exact KL, where there is none."""
+    missing = frame["kl_exact"].null_count() == frame.height
+    return "no exact KL: it needs full logits on both sides" if missing and frame.height else ""
+
+
+def _groups() -> alt.Axis:
+    return alt.Axis(labelAngle=0, labelOverlap=True)
 
 
 def _whole() -> alt.Axis:
