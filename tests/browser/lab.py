@@ -43,6 +43,12 @@ _EVALUATE = """async (source) => {
   if (reply.content.status !== "ok") return {error: outputs.map((o) => o.traceback).join("\\n")};
   return {text: outputs.map((o) => o.text ?? "").join("")};
 }"""
+_CLOSE = """async () => {
+  const {shell} = window.jupyterapp;
+  const panels = [...shell.widgets("main")].filter((widget) => widget.context);
+  await Promise.all(panels.map((panel) => panel.context.save()));
+  for (const panel of panels) panel.dispose();
+}"""
 
 
 class Lab:
@@ -127,9 +133,8 @@ class Lab:
         self.command("docmanager:save")
 
     def close(self) -> None:
-        """Closes the notebook in front, without a question."""
-        self.page.evaluate("() => window.jupyterapp.shell.currentWidget?.context.save()")
-        self.command("application:close")
+        """Closes every notebook, without a question."""
+        self.page.evaluate(_CLOSE)
 
     def output(self, index: int) -> Locator:
         """What stands below a cell."""

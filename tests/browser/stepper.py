@@ -153,9 +153,13 @@ class Stepper:
 
     def drawn_colours(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Colours of drawn cells beside their glyphs, such as `#fee838`."""
-        points = [[left + 1.5, top + 1.5] for left, top, _, _ in self.places(cells)]
-        found = self.root.locator(".kld-data").evaluate(_PIXELS, points)
-        return dict(zip(cells, found, strict=True))
+        points = [(left + 1.5, top + 1.5) for left, top, _, _ in self.places(cells)]
+        return dict(zip(cells, self.colours_at(points), strict=True))
+
+    def colours_at(self, points: Sequence[tuple[float, float]]) -> list[str]:
+        """Colours of points of the grid."""
+        found = self.root.locator(".kld-data").evaluate(_PIXELS, [list(p) for p in points])
+        return [str(colour) for colour in found]
 
     def _canvas(self) -> JSHandle:
         return self.root.locator(".kld-data").evaluate_handle("(canvas) => canvas")

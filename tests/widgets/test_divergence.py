@@ -217,7 +217,7 @@ def test_a_saved_notebook_has_text_and_picture(wire: Wire) -> None:
         data = bundle(shown)
         assert "first flip: L1 t5" in data["text/plain"]
         assert data["text/plain"].count("\n") < 12
-        assert data["text/html"].count("<svg") == 1
+        assert data["text/html"].count('src="data:image/svg+xml,') == 1
         assert "application/vnd.jupyter.widget-view+json" in data
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape as to_html
 from string import Template
 from typing import Final
+from urllib.parse import quote as quote_address
 
 from workbench.names import DEFAULT_CLASS_ORDER, DIRECTION, SAMPLING_SIDE, SIDE_A, SIDE_B
 from workbench.report.panels import Panel, Row, panels
@@ -94,7 +95,7 @@ def block(model: ViewModel) -> str:
         f"<p>{_side(SIDE_A, 'a', model.facts.a)} {_side(SIDE_B, 'b', model.facts.b)}</p>",
         _line(verdict_line(model)),
         _line(headline(model)) if model.num_rows else "",
-        overview_svg(model) if model.num_rows else "",
+        _image(overview_svg(model), verdict_line(model).text) if model.num_rows else "",
         f"<p><code>{to_html(_command(model))}</code></p>",
     ]
     # Styles in place: what renders a saved notebook may drop a style element.
@@ -102,6 +103,15 @@ def block(model: ViewModel) -> str:
     for name, style in _IN_PLACE.items():
         text = text.replace(f'class="chip {name}"', f'style="{style}"')
     return f'<div style="max-width:960px;font-family:system-ui,sans-serif">{text}</div>'
+
+
+def _image(svg: str, alternative: str) -> str:
+    """A picture that survives where SVG elements are dropped, as from a stranger's notebook."""
+    source = quote_address(svg, safe=" =:/,;()")
+    return (
+        f'<img alt="{to_html(alternative, quote=True)}" style="width:100%" '
+        f'src="data:image/svg+xml,{source}">'
+    )
 
 
 _CHIP: Final = "border-radius:3px;padding:0 6px;font-weight:700;"

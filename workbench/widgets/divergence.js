@@ -404,6 +404,10 @@ export class Face {
     for (const [name, value] of Object.entries({ a, b, ground: background, warning })) {
       this.root.style.setProperty(`--kld-${name}`, value);
     }
+    // What stands in for this widget where no kernel runs is hidden while it lives.
+    const saved = `.kld-saved-${about.name}`;
+    const hide = [saved, `.jp-OutputArea-child:has(${saved})`].map((at) => `${at}{display:none}`);
+    this.root.append(make("style", "", {}, hide.join("\n")));
     this.host.append(this.root);
   }
 

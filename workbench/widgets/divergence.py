@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from threading import RLock
 from typing import Any, ClassVar, Final
 
@@ -28,7 +29,7 @@ from workbench.view.source import Source
 from workbench.view.state import Area, Cell, ViewState
 from workbench.widgets import content, protocol
 from workbench.widgets.code import view_code
-from workbench.widgets.fallback import static_bundle
+from workbench.widgets.fallback import display_with_fallback, static_bundle
 from workbench.widgets.keys import key_map
 from workbench.widgets.protocol import Answer, Request
 from workbench.widgets.windows import (
@@ -68,6 +69,7 @@ class Divergence(anywidget.AnyWidget):
 
     Attributes:
         link: What `workbench.widgets.link` keeps in step here; written empty, it lets go.
+        name: By which its front end knows it from others on the page.
     """
 
     _esm: ClassVar[Path] = _HERE / "divergence.js"
@@ -107,7 +109,8 @@ class Divergence(anywidget.AnyWidget):
         zoomed(self.model, opening_zoom(self.model, self._room))
         self._grid_shown = ""
         self._told_room = False
-        super().__init__(_about=content.about(self.model))
+        self.name = token_hex(4)
+        super().__init__(_about={**content.about(self.model), "name": self.name})
         self._show(centre=True)
         self.on_msg(self._asked)
         asked = {"klass": klass, "tolerance": tolerance, "lens": lens, "cursor": cursor, "pin": pin}
@@ -332,6 +335,11 @@ class Divergence(anywidget.AnyWidget):
             return None
         data, metadata = found
         return {**data, **static_bundle(self.model)}, metadata
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        found = self._repr_mimebundle_(**kwargs)
+        if found is not None:
+            display_with_fallback(*found, self.model, self.name)
 
 
 def _known(what: str, value: str, known: Sequence[str] | dict[Any, Any]) -> str:

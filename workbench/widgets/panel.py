@@ -18,7 +18,7 @@ from workbench.view.numbers import compact_count
 from workbench.view.source import Source
 from workbench.view.state import ViewState
 from workbench.widgets.divergence import Divergence, Pair
-from workbench.widgets.fallback import static_bundle
+from workbench.widgets.fallback import display_with_fallback, static_bundle
 from workbench.widgets.windows import Rectangle
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ class Workbench(ipywidgets.VBox):  # type: ignore[misc]
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         data = super()._repr_mimebundle_(**kwargs)
         return {**data, **static_bundle(self.divergence.model)}
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        found, model = self._repr_mimebundle_(**kwargs), self.divergence.model
+        display_with_fallback(found, {}, model, self.divergence.name)
 
 
 def view(
