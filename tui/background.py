@@ -75,6 +75,21 @@ class Background:
             follow = self._follow
             self._run(FOLLOWING, lambda: follow(self._progress, self._renew))
 
+    def aside(self, name: str, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Does something that takes its time in a thread, then something on the screen.
+
+        Args:
+            name: What is being done, for the status bar if it fails.
+            work: Done in the thread.
+            then: Done on the screen once it has succeeded.
+        """
+
+        def run() -> None:
+            work()
+            self._screen.app.call_from_thread(then)
+
+        self._run(name, run)
+
     def stop(self) -> None:
         """Lets the threads end at their next step, so that leaving does not wait for them."""
         self._progress.stop()

@@ -6,6 +6,7 @@ Each function takes the workbench, asks, and carries out the answer through the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -145,8 +146,21 @@ def choose_filter(bench: Workbench) -> None:
         wanted = parse_filter(text)
         return f"shows {wanted}" if wanted else "shows every cell"
 
+    def chosen(text: str) -> ViewState:
+        wanted = parse_filter(text)
+        if wanted.expert is None:
+            return model.choose_filter(wanted)
+        # Every row's experts are read for this, once: the screen does not wait for it.
+        ahead = replace(model.state, filter=wanted)
+        bench.background.aside(
+            f"filter {wanted}",
+            lambda: model.prepare(ahead),
+            lambda: bench.show(model.choose_filter(wanted)),
+        )
+        return model.say(f"looking for expert {wanted.expert} …")
+
     prompt = Prompt("filter", GRAMMAR, check, str(model.state.filter))
-    _ask(bench, prompt, lambda text: model.choose_filter(parse_filter(text)))
+    _ask(bench, prompt, chosen)
 
 
 def list_marks(bench: Workbench) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from tui.job import Progress
-from workbench.address import Address
 from workbench.view.growing import GrowingCapture, Recorded
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
@@ -104,13 +102,6 @@ class OneCapture:
             progress.wait(POLL_SECONDS)
             source = self.look()
             if source is not None:
-                show(model_of_side(source))
+                show(ViewModel(source))
                 if source.recorded.manifest.complete:
                     return
-
-
-def model_of_side(source: OneSide, at: Address | None = None) -> ViewModel:
-    """A view-model that shows the one side there is."""
-    model = ViewModel(source, at=at)
-    model.state = replace(model.state, side=source.side)
-    return model

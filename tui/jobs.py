@@ -5,6 +5,7 @@ Everything heavy is imported inside the work, in its thread, after the first fra
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -94,11 +95,12 @@ def live_job(directory: str | os.PathLike[str], at: Address | None = None) -> Jo
 
     def work(progress: Progress) -> Made:
         progress("loading the readers", 0.0)
-        from tui.follow import OneCapture, model_of_side
+        from tui.follow import OneCapture
         from workbench.view.growing import GrowingCapture
+        from workbench.view.model import ViewModel
 
         capture = OneCapture(GrowingCapture(directory))
-        model = model_of_side(capture.wait(progress), at)
+        model = ViewModel(capture.wait(progress), at=at)
         if at is None:
             model.act("token.last")
         return _made(model, capture.follow)
@@ -156,6 +158,9 @@ def _workbench(
     model.codes()
     model.count_in_layer(0, 0, 0)
     made = _made(model)
+    # What was built stays as long as the workbench: no key should wait while it is searched for
+    # garbage.
+    gc.freeze()
     progress("drawing", 1.0)
     return made
 

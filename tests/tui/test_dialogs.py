@@ -254,3 +254,17 @@ async def test_own_keys_are_bound_and_shown() -> None:
         footer = "".join(part.text for part in bench.screen.query_one(Footer).lines(120, 1)[0])
         assert "f3 N next / previous" in footer
         assert "b j k l move" in footer
+
+
+async def test_an_expert_is_looked_for_while_the_screen_goes_on() -> None:
+    bench = app()
+    async with bench.run_test(size=(120, 40)) as pilot:
+        await pilot.press("F")
+        await write(pilot, "e3")
+        await pilot.press("enter")
+        await bench.workers.wait_for_complete()
+        await pilot.pause()
+        assert str(bench.model.state.filter) == "e3"
+        shown_LT = bench.model.grids.shown(bench.model.state)
+        assert shown_LT is not None
+        assert (shown_LT == bench.model.source.selects(3)).all()

@@ -21,7 +21,7 @@ from tests.captures import ROLLOUT, TRAINER, Side, make_capture, make_pair
 from tests.tui.test_app import screen_text
 from tests.view.synthetic import ArraySource, make_source
 from tui.app import KldiveApp, Workbench
-from tui.follow import OneCapture, Pulse, model_of_side
+from tui.follow import OneCapture, Pulse
 from tui.host import Host
 from tui.job import Job, Made, Progress
 from tui.jobs import compare_job, open_job
@@ -31,6 +31,7 @@ from tui.trouble import TroubleScreen
 from workbench.comparison.run import compare
 from workbench.errors import CaptureError
 from workbench.view.growing import GrowingCapture
+from workbench.view.model import ViewModel
 
 SIZE = (120, 40)
 Compare = Callable[..., bool]
@@ -155,7 +156,7 @@ def recording(age: float, *, complete: bool = False) -> App[None]:
     capture = GrowingCapture(directory)
     source = OneCapture(capture, Pulse(lambda: capture.changed + age)).look()
     assert source is not None
-    model = model_of_side(source)
+    model = ViewModel(source)
     model.act("token.last")
     return Host(Workbench(model))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,8 +85,13 @@ def test_margins_and_nan_belong_to_the_row_that_has_them(tmp_path: Path) -> None
     assert source.missing("topk.margin_b").all()
     assert source.missing("output.rel_l2").all()
     model = ViewModel(source)
-    model.act("side.cycle")
     assert model.state.side == "a"
+    model.act("side.cycle")
+    # There is no other side, and nothing to take the difference of.
+    assert model.state.side == "a"
+    assert "only A" in model.state.message
+    model.act("jump.next")
+    assert "diverges from nothing" in model.state.message
     assert model.codes("residual")[1, 0] == code_of_level(6)
     assert (model.codes("residual")[0] == ABSENT).all()
 
@@ -132,7 +138,12 @@ def test_a_capture_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 def test_a_chunk_of_rows_that_were_only_sampled_has_no_arrays_to_read(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "a")
     recording.append([("x", 0)], [[0, 1, 2, 3]])
-    tokens = {"request": ["x"], "position": [1], "token_id": [1], "state": ["sampled"]}
+    tokens: dict[str, list[Any]] = {
+        "request": ["x"],
+        "position": [1],
+        "token_id": [1],
+        "state": ["sampled"],
+    }
     empty = {"layers.0.router_logits": np.zeros((0, 4), np.float32)}
     recording.writer.append(tokens, empty)
     source = read(GrowingCapture(tmp_path / "a"))

@@ -76,6 +76,7 @@ class ComparisonFacts:
         max_abs_dlogp: Largest |dlogp|.
         jump: Where the error enters, when total error tells.
         first_rows: Row of the first divergence of each class that has one.
+        alone: `A` or `B` when only that side was opened; empty when there are two.
     """
 
     a: SideFacts
@@ -94,6 +95,7 @@ class ComparisonFacts:
     max_abs_dlogp: float | None
     jump: JumpFacts | None
     first_rows: Mapping[DivergenceClass, int]
+    alone: str
 
     def layer_kind(self, layer: int) -> str:
         """`moe`, `dense`, or empty when the captures did not say."""
@@ -122,6 +124,7 @@ def comparison_facts(source: Source) -> ComparisonFacts:
         max_abs_dlogp=summary["max_abs_dlogp"],
         jump=_jump(summary),
         first_rows=_first_rows(source),
+        alone=str(summary.get("alone") or ""),
     )
 
 

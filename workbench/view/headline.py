@@ -103,7 +103,7 @@ def _at_cursor(model: ViewModel) -> Headline:
     facts = model.cell_facts()
     where = f"{facts.address} {quote(facts.token.text, 16)}"
     title = CLASS_TITLES[klass]
-    if model.source.summary.get("alone"):
+    if model.facts.alone:
         return Headline(f"{where} · {_site_detail(facts)}", "plain")
     if not here:
         ahead = len(index) - before

@@ -79,6 +79,8 @@ def jump_first(state: ViewState, model: ViewModel) -> ViewState:
         klass = DEFAULT_CLASS_ORDER[(start + offset) % len(DEFAULT_CLASS_ORDER)]
         if len(model.jumps(klass, state.order)):
             return choose_class(state, model, klass)
+    if model.facts.alone:
+        return say(state, none_of(state, state.klass, model))
     return say(state, "no other class has an entry")
 
 
@@ -95,6 +97,8 @@ def choose_class(state: ViewState, model: ViewModel, klass: DivergenceClass) -> 
 def none_of(state: ViewState, klass: DivergenceClass, model: ViewModel) -> str:
     """That a class has no entry, and what it takes to have one."""
     title = CLASS_TITLES[klass]
+    if model.facts.alone:
+        return f"only {model.facts.alone} was opened: one side alone diverges from nothing"
     if klass == "local_error" and model.attribution is None:
         return f"no {title} known: {model.needs_model}"
     if state.filter:

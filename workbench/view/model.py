@@ -21,25 +21,23 @@ from workbench.names import DEFAULT_CLASS_ORDER, DIVERGENCE_CLASSES, DivergenceC
 from workbench.view import geometry, leaps
 from workbench.view.actions import ACTION_BY_ID
 from workbench.view.carry import carried
-from workbench.view.facts import JumpFacts, cell_facts, comparison_facts, recorded_sites
+from workbench.view.facts import cell_facts, comparison_facts, recorded_sites
 from workbench.view.filters import Filter
 from workbench.view.find import Text, token_id_of
 from workbench.view.geometry import Geometry, Viewport
 from workbench.view.grids import Grids, Recent
-from workbench.view.headline import absence
 from workbench.view.inspector import CellFacts
 from workbench.view.jumps import JumpIndex, count_between
 from workbench.view.lenses import LENSES, is_error_lens, lens_of_site, missing_cells
 from workbench.view.link import Link, same_place
-from workbench.view.local import attribution, why_absent
-from workbench.view.modules import short_title
-from workbench.view.palette import ABSENT, EQUAL, HIDDEN
+from workbench.view.local import attribution
+from workbench.view.meaning import legend, meaning
+from workbench.view.opening import at_site, opening_state
 from workbench.view.rows import text_width
-from workbench.view.sides import side_about, side_legend
 from workbench.view.source import Source
 from workbench.view.state import Area, Cell, LensId, Order, ViewState
 from workbench.view.transitions import go, say
-from workbench.view.walk import is_site, settled
+from workbench.view.walk import is_site
 
 
 class ViewModel:
@@ -78,7 +76,7 @@ class ViewModel:
         self._request_starts = _request_starts(source)
         self.token_width = text_width(self._texts.to_list())
         self.viewport = Viewport()
-        self.state = self._opening_state(at)
+        self.state = opening_state(self, at)
 
     def act(self, action_id: str) -> ViewState:
         """Carries out an action and returns the state before it.
@@ -125,7 +123,7 @@ class ViewModel:
     def move_to(self, cell: Cell, site: str | None = None) -> ViewState:
         """Leaps to a cell, and to a site of it when given; returns the state before."""
         state = leaps.leap(self._quiet, cell, self)
-        return self._become(_at_site(state, site, self))
+        return self._become(at_site(state, site, self))
 
     def open_link(self, link: Link) -> ViewState:
         """Shows what a link says of this comparison; returns the state before.
@@ -305,6 +303,12 @@ class ViewModel:
                 tell(done / len(steps))
             step()
 
+    def prepare(self, state: ViewState) -> None:
+        """Builds what a state shows before it is taken up; from any thread."""
+        self.grids.codes(state)
+        self.grids.jumps(state, state.klass, state.order)
+        self.grids.layer_rows(state)
+
     def cell_facts(self, cell: Cell | None = None) -> CellFacts:
         """Everything about a cell, the cursor's when not given."""
         here = cell or self.state.cell
@@ -318,54 +322,11 @@ class ViewModel:
 
     def meaning(self) -> tuple[int, str]:
         """Code of the cursor's cell under the current lens, and what it means in words."""
-        code = int(self.codes()[self.state.layer, self.state.row])
-        if code == HIDDEN:
-            return code, "hidden by the filter"
-        if self.state.side != "diff":
-            return code, self._side_meaning(code)
-        if code == ABSENT and self.state.lens == "logprob":
-            return code, "not scored on both sides"
-        if code == ABSENT:
-            return code, self._absence()
-        meaning = LENSES[self.state.lens].legend[code - EQUAL]
-        if is_error_lens(self.state.lens):
-            return code, f"{meaning}{self._worst_module(code)}"
-        return code, f"{meaning}, after an explained flip" if self._excused(code) else meaning
-
-    def _side_meaning(self, code: int) -> str:
-        side = self.state.side.upper()
-        if code == ABSENT:
-            return f"{side} alone has no number here"
-        return f"{side}: {side_legend(self.state.lens)[code - EQUAL]}"
+        return meaning(self)
 
     def legend(self) -> tuple[str, ...]:
         """What each level means, under the current lens and side."""
-        state = self.state
-        return LENSES[state.lens].legend if state.side == "diff" else side_legend(state.lens)
-
-    def side_sentence(self, state: ViewState) -> str:
-        """What the grid shows of A and B, for the person who just changed it."""
-        if state.side == "diff":
-            return f"A against B: {LENSES[state.lens].title}"
-        return f"{state.side.upper()} alone: {side_about(state.lens)}"
-
-    def _absence(self) -> str:
-        """Why there is no level at the cursor."""
-        facts, found = self.cell_facts(), self.attribution
-        if found is None or not is_error_lens(self.state.lens):
-            return absence(facts)
-        if {facts.token.state_a, facts.token.state_b} & {"cached", "sampled"}:
-            return absence(facts)
-        return why_absent(found, facts.token.request, facts.token.position)
-
-    def _worst_module(self, code: int) -> str:
-        """The module that gives the cursor's cell its level under an error lens."""
-        errors = self.cell_facts().errors
-        known = [(size, e) for e in errors if (size := e.size(self.state.lens)) is not None]
-        if code - EQUAL <= 1 or not known:
-            return ""
-        _, worst = max(known, key=lambda pair: pair[0])
-        return f": {short_title(worst.verdict.module)}"
+        return legend(self.state)
 
     @property
     def needs_model(self) -> str:
@@ -376,15 +337,6 @@ class ViewModel:
     def attribute_command(self) -> str:
         """The command that attributes this comparison and runs the swaps."""
         return f"kldive attribute {self.source.directory} --model M"
-
-    def _excused(self, code: int) -> bool:
-        """Whether the difference at the cursor follows from a flip that its inputs explain."""
-        state = self.state
-        if state.lens not in ("combined", "residual") or code - EQUAL in (0, 1, 6):
-            return False
-        with self.grids.lock:
-            excused_LT = self.source.excuses(state.tolerance or None).of(LENSES[state.lens].site)
-        return bool(excused_LT[state.layer, state.row])
 
     def text(self, row: int) -> str:
         """A row's raw token text."""
@@ -427,43 +379,6 @@ class ViewModel:
     def request_index(self, row: int) -> int:
         """Which request a row belongs to, counted from 0."""
         return int(np.searchsorted(self._request_starts, row, side="right")) - 1
-
-    def _at_jump(self, state: ViewState, jump: JumpFacts) -> ViewState:
-        """Where total error says that it enters; all rows of that layer carry it."""
-        if jump.layer is None or jump.site not in self.sites:
-            return state
-        row = _first_measured(self.source, jump.layer, jump.site)
-        state = replace(state, lens=lens_of_site(jump.site), site=jump.site)
-        return go(state, Cell(jump.layer, row), self)
-
-    def _opening_state(self, at: Address | None) -> ViewState:
-        # Building the first index needs the tolerance in place.
-        self.state = state = ViewState(tolerance=self.facts.tolerance)
-        for klass in DEFAULT_CLASS_ORDER:
-            if klass in self.facts.first_rows and len(self.jumps(klass, state.order)):
-                state = replace(leaps.choose_class(state, self, klass), past=())
-                break
-        if self.facts.jump is not None and state.klass != "local_error":
-            state = self._at_jump(state, self.facts.jump)
-        if at is not None:
-            layer = state.layer if at.layer is None else at.layer
-            row = state.row if at.row is None else at.row
-            state = go(state, Cell(layer, row), self)
-            state = _at_site(state, at.site, self)
-        return state
-
-
-def _at_site(state: ViewState, site: str | None, model: ViewModel) -> ViewState:
-    """The site in focus, where it was recorded and stands in this layer."""
-    if site is None or not is_site(site, model):
-        return state
-    return replace(state, site=settled(site, state.layer, model.num_layers))
-
-
-def _first_measured(source: Source, layer: int, site: str) -> int:
-    """The first row that has a number at a layer's site; 0 when none has."""
-    name = f"{site}.rel_l2"
-    return int(np.argmax(~source.missing(name)[layer])) if source.has_column(name) else 0
 
 
 def _request_starts(source: Source) -> np.ndarray:

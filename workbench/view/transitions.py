@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.view.filters import NO_FILTER
 from workbench.view.lenses import LENSES, is_error_lens, lens_after
+from workbench.view.meaning import side_sentence
 from workbench.view.state import Area, Cell, LensId, Side, ViewState
 from workbench.view.walk import settled
 
@@ -134,9 +135,11 @@ def toggle_mark(state: ViewState, _model: ViewModel) -> ViewState:
 
 def cycle_side(state: ViewState, model: ViewModel) -> ViewState:
     """Difference, then A's own numbers, then B's."""
+    if model.facts.alone:
+        return say(state, f"only {model.facts.alone} was opened: there is no other side to show")
     after: dict[Side, Side] = {"diff": "a", "a": "b", "b": "diff"}
     state = replace(state, side=after[state.side])
-    return say(state, model.side_sentence(state))
+    return say(state, side_sentence(state))
 
 
 def swap_sides(state: ViewState, _model: ViewModel) -> ViewState:
