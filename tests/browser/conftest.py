@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from tests.browser import browsers
 from tests.browser.lab import Lab
@@ -19,6 +19,7 @@ from workbench.comparison.run import compare
 
 SAMPLE_DATA = Path(__file__).resolve().parents[2] / "sample_data"
 VIEWPORT = (1440, 1100)
+NOTEBOOK = "stepper.ipynb"
 SETUP = """
 import json
 import workbench as wb
@@ -89,19 +90,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
     return compare(captures / "rollout", captures / "trainer", out=out).directory
 
 
-@pytest.fixture(scope="module")
-def notebook(lab: Lab, faulty: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+@pytest.fixture(scope="package")
+def notebook(lab: Lab, faulty: Path) -> Lab:
     """A notebook with the widget in its first cell, and two more."""
-    name = f"{request.module.__name__.rpartition('.')[2]}.ipynb"
-    lab.write(name, [SETUP.format(path=str(faulty)), "# a cell to be left alone", ""])
-    lab.open(name)
-    yield lab
-    lab.close()
+    lab.write(NOTEBOOK, [SETUP.format(path=str(faulty)), "# a cell to be left alone", ""])
+    lab.open(NOTEBOOK)
+    return lab
 
 
 @pytest.fixture
 def stepper(notebook: Lab) -> Stepper:
-    """A fresh widget in the notebook."""
+    """A fresh widget in the notebook, which is in front."""
+    notebook.open(NOTEBOOK)
     found = Stepper(notebook, cell=0, name="shown")
     found.show()
     return found
@@ -128,8 +128,3 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = Path(wanted) if wanted else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-@pytest.fixture
-def page(lab: Lab) -> Page:
-    return lab.page

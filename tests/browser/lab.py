@@ -43,11 +43,12 @@ _EVALUATE = """async (source) => {
   if (reply.content.status !== "ok") return {error: outputs.map((o) => o.traceback).join("\\n")};
   return {text: outputs.map((o) => o.text ?? "").join("")};
 }"""
-_CLOSE = """async () => {
-  const {shell} = window.jupyterapp;
-  const panels = [...shell.widgets("main")].filter((widget) => widget.context);
-  await Promise.all(panels.map((panel) => panel.context.save()));
-  for (const panel of panels) panel.dispose();
+_CLOSE = """async (path) => {
+  const open = [...window.jupyterapp.shell.widgets("main")];
+  for (const panel of open.filter((widget) => widget.context?.path === path)) {
+    await panel.context.save();
+    panel.dispose();
+  }
 }"""
 
 
@@ -132,9 +133,9 @@ class Lab:
         """Saves the notebook in front."""
         self.command("docmanager:save")
 
-    def close(self) -> None:
-        """Closes every notebook, without a question."""
-        self.page.evaluate(_CLOSE)
+    def close(self, name: str) -> None:
+        """Closes a notebook, where it is open, without a question."""
+        self.page.evaluate(_CLOSE, name)
 
     def output(self, index: int) -> Locator:
         """What stands below a cell."""
@@ -157,6 +158,8 @@ class Lab:
         """Chooses a theme, as Settings > Theme does."""
         self.command("apputils:change-theme", theme=name)
         self.page.wait_for_selector(f'body[data-jp-theme-name="{name}"]', state="attached")
+        # Its curtain fades; chosen again before that, JupyterLab takes it away twice, and throws.
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
     def _asked(self, url: str) -> None:
         parts = urlsplit(url)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import JSHandle, Locator, Page, Position, expect
+from playwright.sync_api import Locator, Page, Position, expect
 
 import workbench.widgets
 from tests.browser.lab import PATIENCE_MS, Lab
@@ -30,12 +30,15 @@ _PLACES = """async ([source, about, screen, window, cells, width]) => {
 _PIXELS = """(canvas, points) => {
   const ratio = canvas.width / canvas.clientWidth;
   const pen = canvas.getContext("2d");
+  const {data} = pen.getImageData(0, 0, canvas.width, canvas.height);
   return points.map(([x, y]) => {
-    const [r, g, b] = pen.getImageData(Math.round(x * ratio), Math.round(y * ratio), 1, 1).data;
-    return "#" + [r, g, b].map((value) => value.toString(16).padStart(2, "0")).join("");
+    const at = 4 * (Math.round(y * ratio) * canvas.width + Math.round(x * ratio));
+    const parts = [...data.slice(at, at + 3)];
+    return "#" + parts.map((value) => value.toString(16).padStart(2, "0")).join("");
   });
 }"""
-_IS = "([canvas, picture, same]) => (canvas.toDataURL() === picture) === same"
+_IS = f"""([canvas, points, picture, same]) =>
+  (String(({_PIXELS})(canvas, points)) === String(picture)) === same"""
 
 
 class Stepper:
@@ -45,6 +48,7 @@ class Stepper:
         self.lab = lab
         self.cell = cell
         self.name = name
+        self._points: list[tuple[float, float]] = []
         self.output = lab.output(cell)
         self.root = self.output.locator(".kld:not([data-left])")
         self.grid = self.root.get_by_role("grid")
@@ -138,18 +142,25 @@ class Stepper:
         layer, token = self.value("cursor")
         return layer, token
 
-    def picture(self) -> str:
-        """The cells as drawn, as one text to compare."""
-        canvas = self.root.locator(".kld-data")
-        return str(canvas.evaluate("(canvas) => canvas.toDataURL()"))
+    def picture(self) -> list[str]:
+        """The colours of all cells as drawn now; token texts may still be on the way."""
+        l0, l1, t0, t1 = self.value("window")
+        cells = [(layer, row) for layer in range(l0, l1) for row in range(t0, t1)]
+        self._points = [(left + 1.5, top + 1.5) for left, top, _, _ in self.places(cells)]
+        return self.colours_at(self._points)
 
-    def becomes(self, picture: str) -> None:
-        """Waits until the cells are drawn so."""
-        self.page.wait_for_function(_IS, arg=[self._canvas(), picture, True], timeout=PATIENCE_MS)
+    def becomes(self, picture: list[str]) -> None:
+        """Waits until the cells are drawn so, where they were when last looked at."""
+        self._wait_for(picture, same=True)
 
-    def becomes_other_than(self, picture: str) -> None:
+    def becomes_other_than(self, picture: list[str]) -> None:
         """Waits until the cells are drawn otherwise."""
-        self.page.wait_for_function(_IS, arg=[self._canvas(), picture, False], timeout=PATIENCE_MS)
+        self._wait_for(picture, same=False)
+
+    def _wait_for(self, picture: list[str], *, same: bool) -> None:
+        canvas = self.root.locator(".kld-data").element_handle()
+        known = [canvas, [list(point) for point in self._points], picture, same]
+        self.page.wait_for_function(_IS, arg=known, timeout=PATIENCE_MS)
 
     def drawn_colours(self, cells: Sequence[Cell]) -> dict[Cell, str]:
         """Colours of drawn cells beside their glyphs, such as `#fee838`."""
@@ -160,9 +171,6 @@ class Stepper:
         """Colours of points of the grid."""
         found = self.root.locator(".kld-data").evaluate(_PIXELS, [list(p) for p in points])
         return [str(colour) for colour in found]
-
-    def _canvas(self) -> JSHandle:
-        return self.root.locator(".kld-data").evaluate_handle("(canvas) => canvas")
 
     def places(self, cells: Sequence[Cell]) -> list[tuple[float, float, float, float]]:
         """Left, top, width and height of cells in the grid."""

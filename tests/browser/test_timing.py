@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.browser.lab import Lab
 from tests.browser.stepper import Stepper
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -77,12 +76,11 @@ class Waits(NamedTuple):
         assert middle < self.limit_ms, self.what
 
 
-def test_the_first_paint(notebook: Lab) -> None:
-    shown = Stepper(notebook, cell=0, name="shown")
+def test_the_first_paint(stepper: Stepper) -> None:
     tries: list[dict[str, Any]] = []
     for _ in range(3):
-        shown.leave_old()
-        tries.append(notebook.page.evaluate(_FIRST_PAINT))
+        stepper.leave_old()
+        tries.append(stepper.page.evaluate(_FIRST_PAINT))
     for what, budget, limit, until, since in (
         ("run to first paint", 1000, 8000, "painted", None),
         ("mount to first paint", 300, 4000, "painted", "mounted"),

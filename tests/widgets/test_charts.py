@@ -216,6 +216,7 @@ def test_text_of_a_chart_is_its_frame(comparison: Comparison) -> None:
     assert "max_abs_dlogp" in plain
 
 
+@pytest.mark.slow
 def test_charts_never_load_torch() -> None:
     code = (
         "import sys; from workbench.widgets import charts; "

@@ -60,7 +60,11 @@ def expert_load(comparison: Comparison, layer: int | None = None) -> Chart:
         alt.Chart(long.with_columns(named))
         .mark_bar()
         .encode(
-            x=alt.X("expert:O", title="expert", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            x=alt.X(
+                "expert:O",
+                title="expert",
+                axis=alt.Axis(labelAngle=0, labelOverlap=True, labelSeparation=6),
+            ),
             xOffset=alt.XOffset("side:N"),
             y=alt.Y("value:Q", title="selections"),
             color=alt.Color("side:N", title=None, scale=SIDE_COLOURS),

@@ -41,11 +41,10 @@ def display_with_fallback(
         name: By which the widget's front end finds what to hide.
     """
     saved = f'<div class="kld-saved kld-saved-{name}">{_STYLE}{html.block(model)}{_HINT}</div>'
-    shown = (
+    for data, about in (
         ({**bundle, **_ELSEWHERE}, metadata),
-        ({"text/html": saved, "text/plain": short_report(model)}, {}),
-    )
-    for data, about in shown:
+        ({"text/html": saved, "text/plain": short_report(model)}, dict[str, Any]()),
+    ):
         display(data, metadata=about, raw=True)  # type: ignore[no-untyped-call]
 
 

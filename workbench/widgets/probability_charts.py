@@ -234,7 +234,7 @@ def _no_exact(frame: pl.DataFrame) -> str:
 
 
 def _groups() -> alt.Axis:
-    return alt.Axis(labelAngle=0, labelOverlap=True)
+    return alt.Axis(labelAngle=0, labelOverlap=True, labelSeparation=6)
 
 
 def _whole() -> alt.Axis:
