@@ -66,6 +66,13 @@ class Progress:
         self.check()
 
 
+class Offer(NamedTuple):
+    """What can be done when a job has failed: in words, such as "shows the rest", and as a job."""
+
+    does: str
+    job: Job
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Opening something.
@@ -74,8 +81,10 @@ class Job:
         subject: What is known of it without reading any table.
         work: Runs in a thread; gives what takes over.
         progress: Of the work.
+        otherwise: What can be done instead after an error; None when nothing can.
     """
 
     subject: Subject
     work: Callable[[Progress], Made]
     progress: Progress = field(default_factory=Progress)
+    otherwise: Callable[[Exception], Offer | None] = lambda _error: None

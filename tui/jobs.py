@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tui import subject
-from tui.job import Job, Made, Progress
+from tui.job import Job, Made, Offer, Progress
 from workbench.address import Address
+from workbench.errors import AlignmentError
 from workbench.view.link import Link
 
 if TYPE_CHECKING:
@@ -52,16 +53,20 @@ def compare_job(
     *,
     out: Path,
     tolerance: str = "auto",
+    common_prefix: bool = False,
     at: Address | None = None,
     link: Link | None = None,
 ) -> Job:
     """Comparing two captures, then opening the comparison.
+
+    Where their tokens part, the job fails, and offers to compare what comes before.
 
     Args:
         a: Capture A (rollout).
         b: Capture B (trainer).
         out: Where the comparison is written.
         tolerance: Name of the profile.
+        common_prefix: Where the tokens of a request part, compare the rows before that.
         at: Where to put the cursor; the first divergence when None.
         link: What to show of it, and where a comparison that does not stay is opened again.
     """
@@ -79,10 +84,28 @@ def compare_job(
         def tick(done: float) -> None:
             progress(progress.step.name, base + span * done)
 
-        comparison = compare(a, b, out=out, tolerance=tolerance, progress=say, tick=tick)
+        comparison = compare(
+            a,
+            b,
+            out=out,
+            tolerance=tolerance,
+            common_prefix=common_prefix,
+            progress=say,
+            tick=tick,
+        )
         return _workbench(comparison, at, progress, since=base + span, link=link)
 
-    return Job(subject=subject.of_captures("comparing two captures", a, b), work=work)
+    def otherwise(error: Exception) -> Offer | None:
+        if not isinstance(error, AlignmentError) or not error.num_before:
+            return None
+        rows = "row" if error.num_before == 1 else "rows"
+        before = compare_job(
+            a, b, out=out, tolerance=tolerance, common_prefix=True, at=at, link=link
+        )
+        return Offer(f"compares the {error.num_before:,} {rows} before that", before)
+
+    about = subject.of_captures("comparing two captures", a, b)
+    return Job(subject=about, work=work, otherwise=otherwise)
 
 
 def live_job(directory: str | os.PathLike[str], at: Address | None = None) -> Job:

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tui import styles
-from tui.job import Job, Made, Step, StoppedError
+from tui.job import Job, Made, Offer, Step, StoppedError
 from tui.lines import Lines, joined
 from tui.subject import SideName, Subject
 from workbench.view.rows import cut, fit
@@ -36,7 +36,8 @@ class OpeningScreen(Screen[None]):
 
     Args:
         job: What to do.
-        explain: Gives the screen for an error that ended the job.
+        explain: Gives the screen for an error that ended the job and for what can be done instead,
+            in words or ""; the screen's result is whether to do that.
 
     Attributes:
         made: What the job gave; None before.
@@ -45,13 +46,16 @@ class OpeningScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,ctrl+q", "cancel", "Cancel")]
 
-    def __init__(self, job: Job, explain: Callable[[Exception], Screen[None]]) -> None:
+    def __init__(self, job: Job, explain: Callable[[Exception, str], Screen[bool]]) -> None:
         super().__init__()
         self.job = job
         self.made: Made | None = None
         self.error: Exception | None = None
         self._explain = explain
-        self._thread = threading.Thread(target=self._work, name="opening", daemon=True)
+        self._thread = self._new_thread()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._work, name="opening", daemon=True)
 
     def compose(self) -> ComposeResult:
         self.page = OpeningPage(self.job)
@@ -74,14 +78,25 @@ class OpeningScreen(Screen[None]):
 
     def on_ended(self) -> None:
         """Hands over to what the job made, or to what explains why there is nothing."""
-        self._timer.stop()
+        self._timer.pause()
         if isinstance(self.error, StoppedError):
             return
         # Pushed and not switched to: the first screen of an application cannot be switched away.
         if self.error is not None:
-            self.app.push_screen(self._explain(self.error))
+            offer = self.job.otherwise(self.error)
+            explained = self._explain(self.error, "" if offer is None else offer.does)
+            self.app.push_screen(explained, lambda yes: self._go_on(offer) if yes else None)
         elif self.made is not None:
             self.app.push_screen(self.made.screen())
+
+    def _go_on(self, offer: Offer | None) -> None:
+        if offer is None:
+            return
+        self.error, self.job, self.page.job = None, offer.job, offer.job
+        self._thread = self._new_thread()
+        self._thread.start()
+        self._timer.resume()
+        self.page.rebuild()
 
     def action_cancel(self) -> None:
         """Stops the work and leaves."""

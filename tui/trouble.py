@@ -54,7 +54,7 @@ class ScrollingPage(VerticalScroll, can_focus=False):
         self.border_title, self.border_subtitle = title, hint
 
 
-class _Scrolling(Screen[None]):
+class _Scrolling(Screen[bool]):
     """Keys that scroll the one page of a screen."""
 
     def action_down(self) -> None:
@@ -71,31 +71,42 @@ class _Scrolling(Screen[None]):
 
 
 class TroubleScreen(_Scrolling):
-    """Nothing could be opened: why, and what to do. Any way out leaves the application.
+    """Nothing could be opened: why, and what to do. Leaves the application, or closes with True.
 
     Args:
         error: What happened.
+        offer: What can be done instead, such as "shows the rest"; "" when there is nothing.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,ctrl+q,enter", "leave", "Leave"),
+        Binding("escape,q,ctrl+q", "leave", "Leave"),
+        Binding("enter", "accept", "Go on"),
         *_SCROLL,
     ]
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, offer: str = "") -> None:
         super().__init__()
-        self.error = error
+        self.error, self.offer = error, offer
 
     def compose(self) -> ComposeResult:
         title = "not aligned" if isinstance(self.error, AlignmentError) else "cannot be opened"
-        yield ScrollingPage(explanation(self.error), title=title, hint="q leaves · j k scroll")
+        offer = f"enter {self.offer} · " if self.offer else ""
+        hint = f"{offer}q leaves · j k scroll"
+        yield ScrollingPage(explanation(self.error), title=title, hint=hint)
+
+    def action_accept(self) -> None:
+        """Does what is offered; ends the application where nothing is."""
+        if self.offer:
+            self.dismiss(True)
+        else:
+            self.app.exit()
 
     def action_leave(self) -> None:
         """Ends the application."""
         self.app.exit()
 
 
-class DetailsScreen(ModalScreen[None], _Scrolling):
+class DetailsScreen(ModalScreen[bool], _Scrolling):
     """What went wrong in the background, in full.
 
     Args:

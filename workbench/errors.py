@@ -101,9 +101,11 @@ class AlignmentError(KldiveError):
 
     Attributes:
         mismatch: Where they part, when it is the tokens that differ.
+        num_before: Rows of all requests that come before any such place, and could be compared.
     """
 
     mismatch: Mismatch | None = None
+    num_before: int = 0
 
 
 class RecordingError(KldiveError):

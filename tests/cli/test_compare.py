@@ -72,6 +72,19 @@ def test_other_weights_are_the_first_thing_reported(
     assert shown.index("the weights differ") < shown.index("KL(A‖B)")
 
 
+def test_where_tokens_part_what_comes_before_can_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = make_pair(tmp_path, b=replace(TRAINER, tokens={(1, 3): 40}))
+    assert compared(pair, tmp_path / "out") == ExitCode.UNREADABLE
+    assert "--common-prefix" in capsys.readouterr().err
+    assert compared(pair, tmp_path / "out", "--common-prefix") == ExitCode.UNREADABLE
+    shown = capsys.readouterr().out
+    assert "NOT COMPARABLE" in shown
+    assert "first at r1 p3" in shown
+    assert "30 of 36 (83.3%) compared" in shown
+
+
 def test_show_prints_what_compare_printed_and_its_json_is_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,8 @@ def test_the_comparison_of_two_captures_can_be_kept(
         ([], "Missing argument"),
         (["a", "b", "c"], "not 3 directories"),
         (["a", "-o", "x"], "--out needs two captures"),
+        (["a", "--common-prefix"], "--common-prefix needs two captures"),
+        (["--live", "a", "b", "--common-prefix"], "two captures that have ended"),
         (["a", "--tolerance", "bf16"], "--tolerance needs two captures"),
         (["--live", "a", "b", "-o", "x"], "--live keeps no comparison"),
         (["--live", "a"], "--live needs a terminal"),
@@ -77,6 +79,8 @@ def test_misaligned_captures_are_an_error_with_both_texts(
     assert out == ""
     assert "hold other tokens" in err
     assert "Traceback" not in err
+    assert main(["tui", str(pair.a), str(pair.b), "--common-prefix"]) == 0
+    assert "28 of 36 (77.8%) compared" in capsys.readouterr().out
 
 
 def test_a_link_opens_what_it_leads_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

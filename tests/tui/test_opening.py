@@ -21,7 +21,7 @@ from tui.subject import Subject, of_captures, of_comparison
 from tui.trouble import TroubleScreen
 from workbench.address import parse_address
 from workbench.comparison.run import compare
-from workbench.errors import CaptureError
+from workbench.errors import AlignmentError, CaptureError
 
 
 def names_in(directory: Path) -> set[str]:
@@ -56,6 +56,44 @@ async def test_two_captures_are_compared_and_opened(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, shown(app)("the error enters at L1 routed_out"))
     assert (tmp_path / "c" / "comparison.json").exists()
+
+
+async def test_where_tokens_part_what_comes_before_is_compared_on_demand(tmp_path: Path) -> None:
+    b = replace(TRAINER, tokens={(1, 3): 40}, scale_experts=(1, 1.3))
+    pair = make_pair(tmp_path, b=b)
+    opening = OpeningScreen(compare_job(*pair, out=tmp_path / "c"), TroubleScreen)
+    app = Host(opening)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, shown(app)("enter compares the 30 rows before that"))
+        await pilot.press("enter")
+        await until(pilot, shown(app)("30 of 36 rows"))
+        assert "not comparable: other tokens in 1 of 3 requests, first at r1 p3" in screen_text(app)
+        await pilot.press("q")
+    opening.finish()
+    assert opening.error is None
+    assert opening.made is not None
+
+
+async def test_where_tokens_part_leaving_leaves_nothing(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path, b=replace(TRAINER, tokens={(1, 3): 40}))
+    opening = OpeningScreen(compare_job(*pair, out=tmp_path / "c"), TroubleScreen)
+    app = Host(opening)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, shown(app)("not aligned"))
+        await pilot.press("q")
+    assert isinstance(opening.error, AlignmentError)
+    assert names_in(tmp_path) == {"a", "b"}
+
+
+async def test_where_nothing_comes_before_nothing_is_offered(tmp_path: Path) -> None:
+    b = replace(TRAINER, tokens={(0, 0): 40, (1, 0): 40, (2, 0): 40})
+    pair = make_pair(tmp_path, b=b)
+    app = Host(OpeningScreen(compare_job(*pair, out=tmp_path / "c"), TroubleScreen))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, shown(app)("not aligned"))
+        assert "enter compares" not in screen_text(app)
+        await pilot.press("enter")
+    assert not app.is_running
 
 
 async def test_escape_stops_a_comparison_and_nothing_is_left(

@@ -28,6 +28,11 @@ from workbench.view.link import Link, is_link, parse_link
     "--tolerance",
     help="Profile to compare two captures with: auto, bitwise, fp32, bf16, fp16 or fp8.",
 )
+@click.option(
+    "--common-prefix",
+    is_flag=True,
+    help="Where the tokens of two captures part, compare the rows before that.",
+)
 @click.option("--live", is_flag=True, help="Follow a capture, or two, that may still be recorded.")
 def command(
     directories: tuple[str, ...],
@@ -35,6 +40,7 @@ def command(
     out: Path | None,
     tolerance: str | None,
     *,
+    common_prefix: bool,
     live: bool,
 ) -> int:
     """Step through a comparison layer by layer and token by token.
@@ -49,11 +55,19 @@ def command(
     if any(map(is_link, directories)):
         return _link(directories, address, out, live=live)
     _check(directories, out, tolerance, live=live)
+    if common_prefix and (live or len(directories) == 1):
+        raise click.UsageError("--common-prefix needs two captures that have ended")
     if live:
         return _live(directories, tolerance or "auto", address)
     if len(directories) == 1:
         return _comparison(directories[0], address)
-    return _captures(*directories, out=out, tolerance=tolerance or "auto", at=address)
+    return _captures(
+        *directories,
+        out=out,
+        tolerance=tolerance or "auto",
+        common_prefix=common_prefix,
+        at=address,
+    )
 
 
 def _check(
@@ -110,15 +124,15 @@ def _captures(
     out: Path | None,
     tolerance: str,
     at: Address | None,
+    common_prefix: bool = False,
     link: Link | None = None,
 ) -> int:
-    again = shlex.join(["kldive", "tui", a, b])
-    keep = (
-        f"the comparison was temporary; keep one with: {shlex.join(['kldive', 'tui', a, b])} -o DIR"
-    )
+    again = shlex.join(["kldive", "tui", a, b, *(["--common-prefix"] if common_prefix else [])])
+    keep = f"the comparison was temporary; keep one with: {again} -o DIR"
     with _place_for(out) as target:
         if not _has_terminal():
-            _report(a, b, target, tolerance, temporary=out is None)
+            came = again if out is None else ""
+            _report(a, b, target, tolerance, common_prefix=common_prefix, again=came)
             return 0
         from tui.jobs import compare_job
         from tui.run import run_job
@@ -126,7 +140,15 @@ def _captures(
         again = again if out is None else shlex.join(["kldive", "tui", str(out)])
         if link is None and out is None:
             link = Link(a=a, b=b)
-        job = compare_job(a, b, out=target, tolerance=tolerance, at=at, link=link)
+        job = compare_job(
+            a,
+            b,
+            out=target,
+            tolerance=tolerance,
+            common_prefix=common_prefix,
+            at=at,
+            link=link,
+        )
         return run_job(job, come_back=again, note=keep if out is None else "")
 
 
@@ -156,16 +178,19 @@ def _place_for(out: Path | None) -> Iterator[Path]:
         yield Path(name) / "comparison"
 
 
-def _report(a: str, b: str, out: Path, tolerance: str, *, temporary: bool) -> None:
+def _report(a: str, b: str, out: Path, tolerance: str, *, common_prefix: bool, again: str) -> None:
+    """Prints the report; `again` is the command that makes a comparison that does not stay."""
     from workbench.cli.talk import stages
     from workbench.comparison.run import compare
     from workbench.report.text import show
 
     click.echo("kldive tui: not a terminal, so here is the report instead", err=True)
     with stages("compare") as say:
-        comparison = compare(a, b, out=out, tolerance=tolerance, progress=say)
+        comparison = compare(
+            a, b, out=out, tolerance=tolerance, common_prefix=common_prefix, progress=say
+        )
     text = show(comparison)
-    if temporary:
+    if again:
         # The directory is gone when the report is read.
-        text = text.replace(f"kldive tui {out}", shlex.join(["kldive", "tui", a, b]))
+        text = text.replace(f"kldive tui {out}", again)
     click.echo(text)

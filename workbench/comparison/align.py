@@ -1,25 +1,27 @@
 """Aligning two captures by (request, position), and proving that their tokens are the same.
 
 Owns the order of a comparison's rows: requests in order of first appearance in A, then position.
-The
-invariant: what comes out was checked row by row; everything else is an `AlignmentError` that shows
-both sides.
+The invariant: what comes out was checked row by row; everything else is an `AlignmentError` that
+shows both sides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from workbench.comparison.prefix import Cut, cut_at_other_tokens
 from workbench.errors import AlignmentError, Mismatch, Token
 from workbench.store import Capture, Manifest
 
 CONTEXT_TOKENS: Final = 20
 SHOWN_TOKENS: Final = 200
 """Tokens on each side of a mismatch that a screen may scroll through."""
+_REPLAY: Final = "replay A's token ids on side B: kldive capture trainer MODEL --like ROLLOUT"
 _KEY: Final = ["request", "position"]
 _SIDE_COLUMNS: Final = ("state", "chunk", "offset", "logprob", "entropy", "rank")
 
@@ -35,46 +37,60 @@ class Alignment:
         expected: Rows that a whole comparison would have.
         only_a: Rows that A alone has, with a reason: not computed there, or lost on B.
         only_b: The same for B.
+        cut: What was left out because the tokens part; None when they do not.
     """
 
     rows: pl.DataFrame
     expected: int
     only_a: int
     only_b: int
+    cut: Cut | None = None
 
 
-def align(a: Capture, b: Capture) -> Alignment:
+def align(a: Capture, b: Capture, *, common_prefix: bool = False) -> Alignment:
     """Joins the rows of two captures.
 
+    Args:
+        a: Capture A (rollout).
+        b: Capture B (trainer).
+        common_prefix: Where the tokens of a request part, keep the rows before that.
+
     Raises:
-        AlignmentError: Other models, no rows, a row twice, a request that one side lacks or that
-        has
-            another length, or another token anywhere.
+        AlignmentError: Other models, no rows, a row twice; unless `common_prefix`, a request that
+            one side lacks or that has another length, or another token anywhere.
     """
     check_same_model(a.manifest, b.manifest)
     for side, capture in (("A", a), ("B", b)):
         _check_rows(side, capture)
     joined = _joined(a, b)
     lost = bool(a.damaged or b.damaged or not a.manifest.complete or not b.manifest.complete)
+    cut = None
+    if common_prefix:
+        joined, cut = cut_at_other_tokens(joined, lost=lost)
     only_a = joined.filter(pl.col("token_id_b").is_null())
     only_b = joined.filter(pl.col("token_id").is_null())
+
+    def before() -> int:
+        return _shared(cut_at_other_tokens(joined, lost=lost)[0]).height
+
     if not lost:
-        _check_one_sided(a, b, only_a, only_b)
-    rows = joined.filter(pl.col("token_id").is_not_null() & pl.col("token_id_b").is_not_null())
+        _check_one_sided(a, b, only_a, only_b, before)
+    rows = _shared(joined)
     if rows.height == 0:
         raise AlignmentError(
-            "the captures have no row in common",
+            f"the captures have no row in common{' before their tokens part' if cut else ''}",
             where=_both(a, b),
             expected="the same requests on both sides",
             got=f"A: {_names(a)}; B: {_names(b)}",
-            do="replay A's token ids on side B: kldive capture trainer MODEL --like ROLLOUT",
+            do=_REPLAY,
         )
-    _check_tokens(a, b, rows)
+    _check_tokens(a, b, rows, before)
     return Alignment(
         rows=rows.drop("token_id_b", "order"),
         expected=max(a.manifest.num_rows, b.manifest.num_rows),
         only_a=only_a.height,
         only_b=only_b.height,
+        cut=cut,
     )
 
 
@@ -146,7 +162,18 @@ def _joined(a: Capture, b: Capture) -> pl.DataFrame:
     return joined.join(order, on="request", how="left").sort("order", "position", nulls_last=True)
 
 
-def _check_one_sided(a: Capture, b: Capture, only_a: pl.DataFrame, only_b: pl.DataFrame) -> None:
+def _shared(joined: pl.DataFrame) -> pl.DataFrame:
+    """The rows that both sides have."""
+    return joined.filter(pl.col("token_id").is_not_null() & pl.col("token_id_b").is_not_null())
+
+
+def _check_one_sided(
+    a: Capture,
+    b: Capture,
+    only_a: pl.DataFrame,
+    only_b: pl.DataFrame,
+    before: Callable[[], int],
+) -> None:
     """Rows that a side did not compute may be missing on the other; all others must be on both."""
     for side, other, rows, state in (
         ("A", b, only_a, "state_a"),
@@ -160,14 +187,17 @@ def _check_one_sided(a: Capture, b: Capture, only_a: pl.DataFrame, only_b: pl.Da
         absent = [name for name in requests if name not in known]
         name = absent[0] if absent else requests[0]
         what = "lacks a request" if absent else "has a request of another length"
-        raise AlignmentError(
+        num_before = before()
+        error = AlignmentError(
             f"side {'B' if side == 'A' else 'A'} {what}: {_quoted(name)}",
             where=_both(a, b),
             expected=f"the same rows on both sides; A has {_extent(a, name)}",
             got=f"B has {_extent(b, name)}; {len(requests)} requests and {unexplained.height} "
             f"rows are on {side} alone",
-            do="replay A's token ids on side B: kldive capture trainer MODEL --like ROLLOUT",
+            do=_way_out(num_before),
         )
+        error.num_before = num_before
+        raise error
 
 
 def _extent(capture: Capture, request: str) -> str:
@@ -178,19 +208,28 @@ def _extent(capture: Capture, request: str) -> str:
     return f"{len(positions)} rows at positions {first}..{last}"
 
 
-def _check_tokens(a: Capture, b: Capture, rows: pl.DataFrame) -> None:
+def _way_out(num_before: int) -> str:
+    if not num_before:
+        return _REPLAY
+    rows = "row" if num_before == 1 else "rows"
+    return f"{_REPLAY}; or compare the {num_before:,} {rows} before that with --common-prefix"
+
+
+def _check_tokens(a: Capture, b: Capture, rows: pl.DataFrame, before: Callable[[], int]) -> None:
     differs = np.flatnonzero((rows["token_id"] != rows["token_id_b"]).to_numpy())
     if len(differs) == 0:
         return
     first = rows.row(int(differs[0]), named=True)
     request, position = first["request"], first["position"]
+    num_before = before()
     error = AlignmentError(
         f"the captures hold other tokens: {len(differs)} of {rows.height} rows differ",
         where=f"request {_quoted(request)}, position {position} (the first)",
         expected=f"A: token {first['token_id']} in {window(a.tokens, request, position)}",
         got=f"B: token {first['token_id_b']} in {window(b.tokens, request, position)}",
-        do="replay A's token ids on side B: kldive capture trainer MODEL --like ROLLOUT",
+        do=_way_out(num_before),
     )
+    error.num_before = num_before
     earlier = (pl.col("request") == request) & (pl.col("position") < position)
     error.mismatch = Mismatch(
         request=request,

@@ -43,6 +43,7 @@ def compare(
     *,
     out: str | os.PathLike[str],
     tolerance: str = "auto",
+    common_prefix: bool = False,
     progress: Progress | None = None,
     tick: Tick | None = None,
 ) -> Comparison:
@@ -56,13 +57,15 @@ def compare(
         b: The same for B.
         out: Directory to write: new, empty, or an earlier comparison, which is then replaced.
         tolerance: Profile: auto, bitwise, fp32, bf16, fp16 or fp8.
+        common_prefix: Where the tokens of a request part, compare the rows before that instead of
+            refusing. The status is then not_comparable, with what was left out as the reason.
         progress: Called with the name of each stage.
         tick: Called once per layer and more, in the caller's thread, with the share that is done.
             What it or `progress` raises stops the comparison, and nothing is written.
 
     Raises:
-        AlignmentError: The captures do not hold the same tokens of the same model. Nothing is
-        written.
+        AlignmentError: The captures do not hold the same tokens of the same model, or have none in
+            common. Nothing is written.
         CaptureError: A capture cannot be read, or `out` holds something else.
         UsageError: Unknown tolerance profile.
     """
@@ -72,7 +75,8 @@ def compare(
     check_target(target)
     side_a, side_b = _opened(a), _opened(b)
     say("aligning rows")
-    alignment = align(side_a, side_b)
+    alignment = align(side_a, side_b, common_prefix=common_prefix)
+    cut = alignment.cut
     tell(_ALIGNED)
     with staged(target) as stage:
         measured, layers = _measured(side_a, side_b, alignment, stage, say, tell)
@@ -88,7 +92,9 @@ def compare(
                 "expected": alignment.expected,
                 "only_a": alignment.only_a,
                 "only_b": alignment.only_b,
+                "other_tokens": 0 if cut is None else cut.num_rows,
             },
+            "cut": None if cut is None else cut.to_json(),
             **_tolerance(side_a, side_b, layers["num_layers"], tolerance),
             "flip_reasons": measured.flip_reasons,
             "coverage": facts.coverage(
@@ -102,8 +108,12 @@ def compare(
         }
         weights = compare_weights(side_a.manifest, side_b.manifest)
         draft = Comparison(stage, described, captures={"a": side_a, "b": side_b})
-        incomplete = facts.incompleteness(side_a, side_b)
-        found = summary.judged(draft, weights, incomplete=incomplete)
+        found = summary.judged(
+            draft,
+            weights,
+            incomplete=facts.incompleteness(side_a, side_b),
+            other_tokens="" if cut is None else cut.reason(),
+        )
         body = {**described, **found, "weights_detail": weights.to_json(), **facts.FIXED}
         write_summary(stage, {**{key: body[key] for key in found}, **body})
     return open_comparison(target)

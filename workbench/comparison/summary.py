@@ -26,7 +26,9 @@ from workbench.names import (
 )
 
 
-def judged(draft: Comparison, weights: Weights, *, incomplete: str) -> dict[str, Any]:
+def judged(
+    draft: Comparison, weights: Weights, *, incomplete: str, other_tokens: str
+) -> dict[str, Any]:
     """The part of the summary that is worked out from the two tables."""
     budgets, excused = draft.budgets(), draft.excuses()
     jump = find_jump(draft, budgets, excused)
@@ -35,6 +37,7 @@ def judged(draft: Comparison, weights: Weights, *, incomplete: str) -> dict[str,
     outcome = verdict.decide(
         verdict.Findings(
             incomplete=incomplete,
+            other_tokens=other_tokens,
             num_compared=int(compared_rows(draft).sum()),
             num_scored=int((_both_logprobs(draft) | _scored_exactly(draft)).sum()),
             num_excused=int(excused.after[-1].sum()),
@@ -67,9 +70,6 @@ def judged(draft: Comparison, weights: Weights, *, incomplete: str) -> dict[str,
         "routing": routing_statistics(draft),
         "sites": site_statistics(draft),
     }
-
-
-"""Directions and conventions, which every summary repeats."""
 
 
 def compared_rows(draft: Comparison) -> np.ndarray:

@@ -1,21 +1,22 @@
 """How a comparison ends: status, reason and verdict, by rules that are all in this file.
 
 Status
-    not_comparable  a capture is damaged or unfinished; nothing could be compared; or nothing
-                    diverged and no row was scored on both sides
+    not_comparable  the tokens part, so that only what comes before was compared; a capture is
+                    damaged or unfinished; nothing could be compared; or nothing diverged and no
+                    row was scored on both sides
     diverged        other weights; NaN or Inf on one side alone; an unexplained flip; a jump; an
                     error above its budget, or a log-probability beyond tolerance, that no
                     explained flip excuses; a mean KL above the gate over rows not excused
     equal           none of these, over what was compared
 
 Verdict
+    alignment   the tokens part
     state       the weights differ
     capture     a side holds NaN or Inf that the other does not
     semantic    an unexplained flip, an error that no coarser type explains, or one constant factor
     precision   the paths run in different types, or the error fits the rounding of a coarser type
     rounding    within budget, not bit-equal
     identical   every compared bit agrees
-    alignment   is never reached here: captures that do not align are refused
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Findings:
 
     Attributes:
         incomplete: Why a capture is not whole, "" when both are.
+        other_tokens: Where the tokens part and what was left out, "" when they are the same.
         num_compared: Rows with anything compared.
         num_scored: Rows with a log-probability, or logits, on both sides.
         num_excused: Rows that lie downstream of an explained flip.
@@ -52,6 +54,7 @@ class Findings:
     """
 
     incomplete: str
+    other_tokens: str
     num_compared: int
     num_scored: int
     num_excused: int
@@ -85,6 +88,9 @@ def decide(found: Findings) -> Outcome:
     """Applies the rules."""
     reasons = divergences(found)
     verdict = _verdict(found, diverged=bool(reasons))
+    if found.other_tokens:
+        reason = "; ".join(filter(None, (found.other_tokens, found.incomplete)))
+        return Outcome(status="not_comparable", reason=reason, verdict="alignment")
     if found.incomplete:
         return Outcome(status="not_comparable", reason=found.incomplete, verdict=verdict)
     if found.num_compared == 0:
