@@ -39,7 +39,7 @@ help:  ## show this list
 
 venv: $(STAMP)  ## make .venv with the kldive command in it (3 minutes, 4 GB, once)
 
-demo: $(STAMP)  ## the whole story on the bundled model, ending in the terminal workbench
+demo: $(STAMP)  ## the whole story on the bundled model, up to the terminal workbench
 	@$(VENV)/bin/kldive demo $(ARGS)
 
 test: $(STAMP)  ## all tests

@@ -43,6 +43,8 @@ def test_bfloat16_differs_by_rounding_alone(tmp_path: Path) -> None:
     first = summary["first"]["bit"]
     assert first["layer"] == 0
     assert first["size"] > 0
+    assert summary["attribution"]["arbiter"]["who"] == "neither"
+    assert summary["first"]["local_error"] is None
 
 
 @pytest.mark.slow
@@ -60,6 +62,7 @@ def test_float32_is_zero_to_rounding(tmp_path: Path) -> None:
 def test_the_recorded_rollout_stands_in_for_a_missing_engine(tmp_path: Path) -> None:
     summary = demo(tmp_path / "demo", "--recorded")
     assert summary["status"] == "equal"
+    assert "attribution" in summary
     assert summary["weights"] == "equal"
 
 

@@ -21,8 +21,9 @@ from workbench.capture.trainer.facts import (
     model_dtype,
     weights_fingerprint,
 )
+from workbench.capture.trainer.loading import load_causal_lm
 from workbench.comparison.weights import Weights, compare_weights
-from workbench.errors import MissingDependencyError, UsageError, missing_extra
+from workbench.errors import UsageError
 from workbench.store import Manifest
 from workbench.store.manifest import with_changes
 
@@ -69,38 +70,18 @@ def open_trainer(model: str | os.PathLike[str] | nn.Module, a: Manifest, b: Mani
 
 
 def _load(model: str | os.PathLike[str], b: Manifest) -> nn.Module:
-    try:
-        from transformers import AutoModelForCausalLM
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise
-        raise missing_extra("transformers", "to run the trainer's model", "torch") from error
     options: dict[str, Any] = {"dtype": dtype_by_name(b.dtype) if b.dtype else "auto"}
     for name in _IMPLEMENTATIONS:
         choice = str(b.knobs.get(name, ""))
         if choice not in _NOT_A_CHOICE and "+" not in choice:
             options[name] = choice
-    try:
-        live: nn.Module = AutoModelForCausalLM.from_pretrained(
-            str(model), local_files_only=True, **options
-        )
-    except ImportError as error:
-        raise MissingDependencyError(
-            "the model needs a package that is not installed", where=model, got=_line(error)
-        ) from error
-    except (OSError, ValueError, RuntimeError, KeyError, AssertionError) as error:
-        raise UsageError(
-            "cannot load the model",
-            where=model,
-            expected="the causal language model of both captures, on disk",
-            got=_line(error),
-            do="give --model the directory that the trainer was loaded from",
-        ) from error
-    return live
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return load_causal_lm(
+        model,
+        purpose="to run the trainer's model",
+        expected="the causal language model of both captures, on disk",
+        do="give --model the directory that the trainer was loaded from",
+        **options,
+    )
 
 
 def _check_size(parts: ModelParts, b: Manifest) -> None:

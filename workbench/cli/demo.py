@@ -1,4 +1,4 @@
-"""`kldive demo`: record both paths of the bundled model, compare, open at the first divergence.
+"""`kldive demo`: record both paths of the bundled model, compare, attribute, open the workbench.
 
 Each path runs as the command a person would type, in a process of its own: the workbench that opens
 afterwards carries no engine, and every step can be repeated by hand.
@@ -11,18 +11,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from workbench.cli.sample import Sample, bundled_sample
 from workbench.cli.talk import stages
-from workbench.errors import KldiveError, UsageError
-
-if TYPE_CHECKING:
-    from workbench.comparison.result import Comparison
+from workbench.errors import ExitCode, KldiveError, UsageError
 
 PARTS: Final = ("rollout", "trainer", "comparison")
 
@@ -44,16 +42,21 @@ PARTS: Final = ("rollout", "trainer", "comparison")
 )
 @click.option("--recorded", is_flag=True, help="Use the recorded rollout even where vLLM is here.")
 def command(out: str, dtype: str, *, headless: bool, as_json: bool, recorded: bool) -> int:
-    """Record a real vLLM rollout and a real transformers forward over the same tokens, and compare.
+    """Record a real vLLM rollout and a real transformers forward of the same tokens, and compare.
 
+    The modules of the trainer are then run on the rollout's own inputs, to say which is to blame.
     Leaves OUT/rollout, OUT/trainer and OUT/comparison. Exit code 0 whenever the story ran; the
     status is in the report.
     """
+    from workbench.comparison.result import open_comparison
+
     sample, directory = bundled_sample(), Path(out)
     _make_room(directory)
     _record_rollout(sample, directory / "rollout", dtype, recorded=recorded)
     _record_trainer(sample, directory, dtype)
-    comparison = _compare(directory)
+    _compare(directory)
+    _attribute(sample, directory)
+    comparison = open_comparison(directory / "comparison")
     if as_json:
         click.echo(json.dumps(comparison.summary, indent=1))
     elif headless or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -96,7 +99,7 @@ def _record_rollout(sample: Sample, out: Path, dtype: str, *, recorded: bool) ->
 
 def _record_trainer(sample: Sample, directory: Path, dtype: str) -> None:
     out = directory / "trainer"
-    if find_spec("torch") is not None and find_spec("transformers") is not None:
+    if _can_run_the_trainer():
         options = ["--like", str(directory / "rollout"), "--dtype", dtype, "--logits"]
         _kldive("capture", "trainer", str(sample.model), *options, "-o", str(out))
         return
@@ -107,12 +110,16 @@ def _record_trainer(sample: Sample, directory: Path, dtype: str) -> None:
     shutil.copytree(sample.recorded / "rollout", directory / "rollout")
 
 
-def _kldive(*args: str) -> None:
+def _can_run_the_trainer() -> bool:
+    return find_spec("torch") is not None and find_spec("transformers") is not None
+
+
+def _kldive(*args: str, may_end_with: Sequence[int] = (ExitCode.EQUAL,)) -> None:
     click.echo(f"$ kldive {shlex.join(args)}", err=True)
     ended = subprocess.run(
         [sys.executable, "-m", "workbench", *args], stdout=subprocess.DEVNULL, check=False
     )
-    if ended.returncode != 0:
+    if ended.returncode not in may_end_with:
         raise StepFailedError(args, ended.returncode)
 
 
@@ -128,10 +135,18 @@ class StepFailedError(KldiveError):
         )
 
 
-def _compare(directory: Path) -> Comparison:
+def _compare(directory: Path) -> None:
     from workbench.comparison.run import compare
 
     a, b, out = (directory / name for name in PARTS)
     click.echo(f"$ kldive compare {a} {b} -o {out}", err=True)
     with stages("compare") as say:
-        return compare(a, b, out=out, progress=say)
+        compare(a, b, out=out, progress=say)
+
+
+def _attribute(sample: Sample, directory: Path) -> None:
+    if not _can_run_the_trainer():
+        return
+    found = (ExitCode.EQUAL, ExitCode.DIVERGED)
+    out = str(directory / "comparison")
+    _kldive("attribute", out, "--model", str(sample.model), may_end_with=found)

@@ -180,7 +180,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], dict[str, Any]], str]] = {
     ),
     "unknown device": (
         lambda m, r: {"model": m, "like": r, "device": "nope"},
-        "cannot load the model",
+        "cannot put the model on device nope",
     ),
     "unknown layout": (lambda m, r: {"model": m, "like": r, "layout": "padd"}, "padded"),
     "empty batch": (lambda m, r: {"model": m, "like": r, "batch": 0}, "batch"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -21,8 +20,9 @@ from workbench.capture.arrays import dtype_by_name
 from workbench.capture.requests import Request, read_forced
 from workbench.capture.structure import ModelParts, find_parts
 from workbench.capture.trainer.facts import attention_implementations, experts_implementation
+from workbench.capture.trainer.loading import load_causal_lm
 from workbench.capture.trainer.recorder import Tokenizer, record
-from workbench.errors import MissingDependencyError, UsageError, did_you_mean, missing_extra
+from workbench.errors import UsageError, did_you_mean
 
 Layout = Literal["padded", "packed"]
 
@@ -142,55 +142,32 @@ def _loaded(
 ) -> tuple[nn.Module, str | None]:
     if isinstance(model, nn.Module):
         return model, None
-    try:
-        from transformers import AutoModelForCausalLM
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise
-        raise missing_extra("transformers", "to record a trainer", "torch") from error
     options: dict[str, Any] = {"dtype": dtype if dtype == "auto" else dtype_by_name(dtype)}
     if attention is not None:
         options["attn_implementation"] = attention
     if experts is not None:
         options["experts_implementation"] = experts
+    live = load_causal_lm(
+        model,
+        purpose="to record a trainer",
+        expected=f"a causal language model on disk, for device {device}",
+        do="check the directory, and the options --dtype, --attn, --experts and --device",
+        **options,
+    )
+    return _moved(live, model, device), str(model)
+
+
+def _moved(live: nn.Module, model: object, device: str) -> nn.Module:
     try:
-        with _quiet_loading():
-            live = AutoModelForCausalLM.from_pretrained(
-                str(model), local_files_only=True, **options
-            )
-        return live.to(torch.device(device)), str(model)
-    except ImportError as error:
-        raise MissingDependencyError(
-            "the model needs a package that is not installed",
-            where=model,
-            got=_first_line(error),
-        ) from error
-    except (OSError, ValueError, RuntimeError, KeyError, AssertionError) as error:
+        return live.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
         raise UsageError(
-            "cannot load the model",
+            f"cannot put the model on device {device}",
             where=model,
-            expected=f"a causal language model on disk, for device {device}",
-            got=_first_line(error),
-            do="check the directory, and the options --dtype, --attn, --experts and --device",
+            expected="a device that this torch can use, such as cpu or cuda",
+            got=(str(error).strip().splitlines() or [type(error).__name__])[0][:300],
+            do="choose another --device",
         ) from error
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Loading draws no bar of its own: progress is told by whoever asked for the capture."""
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def _check_model(
