@@ -20,7 +20,9 @@ from tests.attribution.recorded import (
     recorded,
 )
 from tests.capture.models import make_model
+from workbench import faults as injected
 from workbench.attribution.kinds import MODULES, rounding_budget
+from workbench.attribution.publish import without_findings
 from workbench.attribution.run import attribute
 from workbench.capture.structure import find_parts
 from workbench.comparison.columns import LOCAL_SITES
@@ -28,6 +30,7 @@ from workbench.comparison.result import Comparison, open_comparison
 from workbench.comparison.run import compare
 from workbench.comparison.tolerance import Precision, budgets
 from workbench.errors import CaptureError, UsageError
+from workbench.faults import inject
 from workbench.report.text import show
 
 FAMILIES = ("qwen3_moe", "mixtral", "qwen2_moe", "glm4_moe")
@@ -215,6 +218,24 @@ def test_the_summary_reads_back_and_show_tells_it(tmp_path: Path) -> None:
     text = show(comparison)
     assert "A (rollout) is wrong" in text
     assert "L1 routed experts: 79 of 79 (100.0%) of its rows beyond" in text
+
+
+def test_a_module_beyond_its_budget_ends_what_looked_equal(tmp_path: Path) -> None:
+    """One expert in bfloat16, five percent off: the total error hides it, the local one does not."""
+    model = make_model("qwen3_moe").to(torch.bfloat16)
+    a, b = recorded(model, tmp_path / "a"), tmp_path / "b"
+    with inject(model, injected.Fault(kind="one_expert", layer=2, expert=2, size=0.05)):
+        recorded(model, b)
+        measured = compare(a, b, out=tmp_path / "c")
+        assert measured.summary["status"] == "equal"
+        found = attribute(measured, model, swaps=False).summary
+    assert found["first"]["local_error"]["layer"] == 2
+    assert (found["status"], found["verdict"]) == ("diverged", "semantic")
+    assert found["reason"] == (
+        "layer 2 routed experts is beyond its rounding budget on equal inputs"
+    )
+    # Without the findings it is what `compare` said.
+    assert without_findings(found) == measured.summary
 
 
 def test_attributing_twice_and_comparing_again_replace_cleanly(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ everywhere; units are units of rounding of the coarser of both sides' types at a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from workbench.attribution.combine import NAMED, Agreement, CombineWatcher, text_of
@@ -88,6 +89,34 @@ def _order_text(side: str, found: dict[str, Any], dtype: Any) -> str:
     if same:
         text += f" (the same bits here as {', '.join(n.partition('-')[0] for n in same)})"
     return text
+
+
+def outcome_with_modules(
+    summary: Mapping[str, Any], first: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """How the comparison ends, now that its modules were run on equal inputs.
+
+    What total error could not tell from rounding is a divergence when a module is beyond its
+    rounding budget. The outcome without the model is kept, and comes back when these findings go.
+
+    Args:
+        summary: As `compare` wrote it.
+        first: The first local error.
+
+    Returns:
+        The keys of the summary that change; none where nothing was found, or it had diverged.
+    """
+    if first is None or summary["status"] != "equal":
+        return {}
+    layer = "" if first["layer"] is None else f"layer {first['layer']} "
+    module = str(first["module"]).replace("_", " ")
+    same_dtype = summary["a"]["dtype"] == summary["b"]["dtype"]
+    return {
+        "status": "diverged",
+        "reason": f"{layer}{module} is beyond its rounding budget on equal inputs",
+        "verdict": "semantic" if same_dtype else "precision",
+        "without_model": {key: summary[key] for key in ("status", "reason", "verdict")},
+    }
 
 
 def arbiter_json(

@@ -15,7 +15,9 @@ from typing import Any, Final
 from workbench.comparison.result import ATTRIBUTION_NAME, LOCAL_NAME, SUMMARY_NAME
 from workbench.errors import CaptureError
 
-ATTRIBUTED: Final = frozenset({"attribution", "swaps", "swap_map", "ladder", "proof", "bisection"})
+ATTRIBUTED: Final = frozenset(
+    {"attribution", "swaps", "swap_map", "ladder", "proof", "bisection", "without_model"}
+)
 """Keys of the summary that come from running the model."""
 
 
@@ -27,9 +29,15 @@ def withdraw(directory: Path, summary: dict[str, Any]) -> None:
     """
     if "attribution" not in summary:
         return
+    replace_json(directory / SUMMARY_NAME, without_findings(summary))
+
+
+def without_findings(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary as `compare` wrote it: what came from running the model is taken out."""
     kept = {key: value for key, value in summary.items() if key not in ATTRIBUTED}
+    kept.update(summary.get("without_model", {}))
     kept["first"] = {**kept["first"], "local_error": None}
-    replace_json(directory / SUMMARY_NAME, kept)
+    return kept
 
 
 def publish(

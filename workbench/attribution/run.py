@@ -33,8 +33,8 @@ from workbench.attribution.kinds import MODULE_BY_NAME
 from workbench.attribution.loading import Trainer, as_evaluated, open_trainer
 from workbench.attribution.local import ModulePlace, Shape, attention_gaps, charged_with
 from workbench.attribution.mapping import Map, Mapper
-from workbench.attribution.outcome import arbiter_json, combine_json
-from workbench.attribution.publish import ATTRIBUTED, publish, withdraw
+from workbench.attribution.outcome import arbiter_json, combine_json, outcome_with_modules
+from workbench.attribution.publish import publish, withdraw, without_findings
 from workbench.attribution.reference import Reference, make_reference
 from workbench.attribution.rollout_rows import (
     Sequences,
@@ -305,7 +305,8 @@ def _anywhere(job: _Job, site: str) -> bool:
 
 
 def _summary(comparison: Comparison, details: dict[str, Any]) -> dict[str, Any]:
-    summary = {k: v for k, v in comparison.summary.items() if k not in ATTRIBUTED}
+    summary = without_findings(comparison.summary)
+    summary.update(outcome_with_modules(summary, details["first"]))
     summary["first"] = {**summary["first"], "local_error": details["first"]}
     flips = {k: v for k, v in details["flips"].items() if k != "listed"}
     kept = (

@@ -8,6 +8,8 @@ Status
                     error above its budget, or a log-probability beyond tolerance, that no
                     explained flip excuses; a mean KL above the gate over rows not excused
     equal           none of these, over what was compared
+                    (attribution makes this diverged when it finds a module beyond its rounding
+                    budget on equal inputs)
 
 Verdict
     alignment   the tokens part
