@@ -31,7 +31,7 @@ from workbench.view.drill.vectors import vector_facts
 from workbench.view.keymap import DEFAULT_KEYS, Keymap
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
-from workbench.view.rows import cut, escape, quote
+from workbench.view.rows import cut, cut_sentence, escape, quote
 from workbench.view.state import ViewState
 from workbench.view.stepping import budget_of, step_text
 from workbench.view.walk import Stop
@@ -210,7 +210,7 @@ class DrillHead(Lines):
     def lines(self, width: int, _height: int) -> list[Line]:
         drill = self._drill
         title = Segment(f" {cut(drill.title_text, width - 2)}", BAR_BOLD)
-        said = Segment(f" {cut(step_text(drill.model, drill.stop), width - 2)}", BASE)
+        said = Segment(f" {cut_sentence(step_text(drill.model, drill.stop), width - 2)}", BASE)
         fill = Segment(" " * (width - title.cell_length), BAR)
         return [[title, fill], [said], self._tabs(width), []]
 

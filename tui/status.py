@@ -15,7 +15,7 @@ from workbench.view.headline import Headline, Tone, headline, verdict_line
 from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
-from workbench.view.rows import cut, escape, quote
+from workbench.view.rows import cut, cut_sentence, escape, quote
 from workbench.view.sides import side_about
 
 WIDE = 110
@@ -121,7 +121,7 @@ class Status(Lines):
         style = _TONES[found.tone]
         return [
             Segment(" ", styles.BASE),
-            Segment(cut(found.text, width - 2), style),
+            Segment(cut_sentence(found.text, width - 2), style),
             Segment(" " * width, styles.BASE),
         ]
 

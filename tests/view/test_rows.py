@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from workbench.view.rows import cut, escape, fit, heading_cell, quote, strip_tokens, text_width
+from workbench.view.rows import (
+    cut,
+    cut_sentence,
+    escape,
+    fit,
+    heading_cell,
+    quote,
+    strip_tokens,
+    text_width,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,31 @@ def test_a_cut_says_so() -> None:
     assert cut("abcdef", 4) == "abc…"
     assert quote("") == "(no text)"
     assert quote("x" * 30, 5) == "'xxxx…'"
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (60, "diverged · the error enters at L2, B wrong · KL 2.62e-05"),
+        (53, "diverged · the error enters at L2, B wrong …"),
+        (44, "diverged · the error enters at L2, B wrong …"),
+        (43, "diverged · the error enters at L2 …"),
+        (30, "diverged · the error enters …"),
+        (9, "diverged…"),
+        (1, "…"),
+        (0, ""),
+    ],
+)
+def test_a_sentence_is_cut_at_a_clause_and_never_in_a_number(width: int, shown: str) -> None:
+    text = "diverged · the error enters at L2, B wrong · KL 2.62e-05"
+    assert cut_sentence(text, width) == shown
+
+
+@given(st.text(max_size=60), st.integers(0, 60))
+def test_a_cut_sentence_fits(text: str, width: int) -> None:
+    shown = cut_sentence(text, width)
+    assert cell_len(shown) <= width
+    assert shown == text or not shown or shown.endswith("…")
 
 
 def test_spaces_are_visible_in_a_heading() -> None:

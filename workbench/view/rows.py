@@ -7,6 +7,7 @@ only.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me",
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL"})
 SPACE_MARK: Final = "␣"
 ELLIPSIS: Final = "…"
+_CLAUSE: Final = re.compile(r" · |, |; ")
+_BREAK: Final = re.compile(r" · |, |; | +")
+_LEAST_SHARE: Final = 0.6
+"""Of a line that is kept when it is cut at a clause; else it is cut at a word."""
 
 
 def escape(text: str) -> str:
@@ -57,6 +62,29 @@ def cut(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 0 else ""
+
+
+def cut_sentence(text: str, width: int) -> str:
+    """`text` in at most `width` columns; what is left out begins at a clause, else at a word.
+
+    A number is never cut: `2.62…` would be read as another number than `2.62e-05`.
+
+    >>> cut_sentence("KL 2.62e-05 (exact) · max 0.0866", 24)
+    'KL 2.62e-05 (exact) …'
+    >>> cut_sentence("KL 2.62e-05 (exact)", 10)
+    'KL …'
+    """
+    if cell_len(text) <= width:
+        return text
+    room = width - cell_len(f" {ELLIPSIS}")
+    heads = [text[: found.start()] for found in _BREAK.finditer(text)]
+    fitting = [head for head in heads if cell_len(head) <= room]
+    if not fitting or not fitting[-1]:
+        return cut(text, width)
+    clauses = [head for head in fitting if _CLAUSE.match(text, len(head))]
+    longest = clauses[-1] if clauses else ""
+    head = longest if cell_len(longest) > _LEAST_SHARE * room else fitting[-1]
+    return f"{head} {ELLIPSIS}"
 
 
 def fit(text: str, width: int) -> str:
