@@ -221,7 +221,7 @@ def test_the_summary_reads_back_and_show_tells_it(tmp_path: Path) -> None:
 
 
 def test_a_module_beyond_its_budget_ends_what_looked_equal(tmp_path: Path) -> None:
-    """One expert in bfloat16, five percent off: the total error hides it, the local one does not."""
+    """One expert in bfloat16, five percent off: total error hides it, local error does not."""
     model = make_model("qwen3_moe").to(torch.bfloat16)
     a, b = recorded(model, tmp_path / "a"), tmp_path / "b"
     with inject(model, injected.Fault(kind="one_expert", layer=2, expert=2, size=0.05)):
