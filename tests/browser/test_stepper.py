@@ -124,6 +124,33 @@ def test_python_moves_the_widget_and_hears_of_it(stepper: Stepper) -> None:
     assert stepper.python("heard") == "[(4, 12), (5, 12)]"
 
 
+HOLD_CELLS = """
+widget, held = shown.divergence, []
+send, widget.held = widget.send, []
+def hold(content, buffers):
+    if content["op"] == "cell":
+        held.append((content, buffers))
+        widget.held = [content["at"] for content, _ in held]
+    else:
+        send(content, buffers)
+widget.send = hold
+"""
+"""Answers that say what a cell holds stay in Python."""
+
+
+def test_a_late_answer_does_not_bring_back_a_cell_that_was_left(stepper: Stepper) -> None:
+    stepper.execute(HOLD_CELLS)
+    stepper.execute("widget.cursor = (4, 12)")
+    assert stepper.settled("held", [[4, 12]])
+    stepper.press_in_grid("j")
+    stepper.at((5, 12))
+    stepper.execute("for late in held: send(*late)\nwidget.send = send")
+    # Python says this after what was held, so by then that has been shown or dropped.
+    stepper.execute("widget.link = 'a late answer'")
+    expect(stepper.looking).to_contain_text("linked by a late answer")
+    stepper.at((5, 12))
+
+
 def test_a_drag_selects_cells_as_a_frame(stepper: Stepper) -> None:
     stepper.drag((1, 4), (3, 8))
     assert stepper.settled("selection", [[1, 4, 4, 9]])

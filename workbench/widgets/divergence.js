@@ -886,6 +886,8 @@ export class Face {
     this.looked = key;
     this.patience ??= setTimeout(() => this.alone(), ANSWER_MS);
     this.ask("cell", { layer: at[0], token: at[1] }, (facts) => {
+      // Meanwhile an action may have brought its own cell along: a late answer must not undo it.
+      if (key !== this.looked) return;
       if (!facts.error) this.inspect(facts);
       else this.inspector.replaceChildren(make("pre", "kld-error", {}, facts.error));
     });
