@@ -5,12 +5,84 @@
  * colour and glyph. Axes: layer down, token across; a column is 2 ** step tokens.
  */
 
+/** @typedef {[number, number]} Cell Layer and token. */
 /** @typedef {[number, number, number, number]} Window First layer, stop, first token, stop. */
 /** @typedef {{fill: string, text: string, glyph: string}} Look */
 /** @typedef {{window: Window, step: number, cellWidth: number, cellHeight: number,
  *   perBand: number}} View Tokens beyond `perBand` columns go on in the next band, below. */
+/** @typedef {View & {width: number, height: number, text: boolean, at: number}} Drawn The view
+ *   whose pixels stand on the canvas: its size, whether tokens have their text, and when. */
+/** @typedef {{y: number, first: number, columns: number}} Band Top, first column of the level. */
 /** @typedef {{id: string, keys: string[], names: string[], title: string, help: string,
- *   group: string, kind: string, ask: string}} Action */
+ *   group: string, kind: "model" | "menu" | "prompt" | "copy" | "read" | "help" | "",
+ *   ask: string}} Action */
+/** @typedef {Pick<KeyboardEvent, "key"> & Partial<Pick<KeyboardEvent,
+ *   "ctrlKey" | "metaKey" | "altKey" | "shiftKey">>} Key */
+/** @typedef {{codes: Uint8Array, shape: Cell, error?: string}} Tile */
+/** @typedef {{layer: number, column: number, tile: Tile | null}} TilePlace Null: on its way. */
+
+// What Python tells. Sides are A and B; texts are ready to be shown.
+
+/** @typedef {"plain" | "muted" | "good" | "strong"} Tone */
+/** @typedef {{text: string, tone: "good" | "finding" | "plain" | "warning"}} Sentence */
+/** @typedef {{layers: number, rows: number, kinds: string[], model: string, name: string,
+ *   sides: [Side, Side], warnings: string[], character: number, looks: Look[],
+ *   colors: Record<"background" | "panel" | "raised" | "rule" | "text" | "muted" | "accent"
+ *     | "first" | "warning" | "pin" | "a" | "b", string>,
+ *   actions: Action[]}} About What never changes; `character` is the width of one in pixels. */
+/** @typedef {{title: string, about: string}} Side */
+/** @typedef {{grid: string, lens: string, legend: string[], verdict: Sentence,
+ *   headline: Sentence, class: string, place: string, tolerance: string,
+ *   side: "diff" | "a" | "b", filter: string, find: string, step: number, cell: number,
+ *   dense: boolean, text: boolean, site: string, inspector: boolean, back: boolean,
+ *   marks: Cell[], firsts: [number, string][], strip: Strip}} Screen What the state shows: a cell
+ *   is `cell` characters wide; `firsts` are the token and the class. */
+/** @typedef {{request: string, first: number, texts: string[], codes: number[],
+ *   before?: boolean, after?: boolean}} Strip */
+/** @typedef {{cursor: Cell, pin: Cell | null, lens: string, window: Window, selection: Window[],
+ *   link: string, _about: About, _screen: Screen, _overview: DataView | null}} Traits */
+/** @typedef {{id: string, title: string, head: string[], sides: ("" | "A" | "B")[],
+ *   rows: {cells: string[], mark: "" | "A" | "B" | "focus" | "over", tone: Tone}[],
+ *   notes: [string, Tone][]}} Panel */
+/** @typedef {{at: Cell, address: string, token: string, about: string, code: number,
+ *   meaning: string, panels: Panel[], profile: Profile}} Facts Everything said of a cell. */
+/** @typedef {{site: string, heights: number[]}} Profile Heights are 0 to 8; -1 missing, 9 NaN. */
+/** @typedef {{first: number, texts: string[], requests: number[]}} Headings */
+/** @typedef {[string, string, string, string]} Choice Value, title, number, a few words. */
+
+// The wire: a request is `{id, op, ...}`, its answer has the same id and op, or an `error`.
+
+/** @typedef {{columns: number, bands: number, layers: number, dense_layers: number}} Room */
+/** @typedef {{cell: {layer: number, token: number}, headings: {t0: number, t1: number},
+ *   menu: {action: string}, copy: {action: string}, read: {action: string},
+ *   choose: {action: string, value: string}, act: {action: string}, room: Room,
+ *   tile: {lens: string, level: number, l0: number, l1: number, t0: number, t1: number},
+ * }} Requests */
+/** @typedef {{cell: Facts, headings: Headings, copy: {text: string}, read: {text: string},
+ *   menu: {title: string, entries: Choice[], chosen: string}, choose: Changed, act: Changed,
+ *   room: Changed, tile: {shape: Cell, grid: string, level: number, l0: number, t0: number},
+ * }} Replies */
+/** @typedef {{cell?: Facts}} Changed The cursor's cell comes along, which saves asking for it. */
+/** @typedef {Exclude<keyof Requests, "act" | "room" | "tile">} Asked Kinds of which the newest
+ *   answer counts. */
+/** @typedef {{[Op in keyof Replies]: {id: string, op: Op} & ({error: string}
+ *   | (Replies[Op] & {error?: undefined}))}} Answers */
+/** @typedef {Answers[keyof Answers]} Answer */
+/** @typedef {{[Op in Asked]: (found: Answers[Op]) => void}} Waiters */
+/** @typedef {Record<Asked, Channel<{id: string, op: Asked}>>} Channels */
+/** @typedef {CanvasRenderingContext2D} Pen */
+/** @typedef {DataView | ArrayBuffer} Bytes */
+/** @typedef {(content: Answer, buffers: Bytes[]) => void} Hear */
+/** @typedef {object} Model What a notebook gives: the traits and the wire.
+ * @property {<Name extends keyof Traits>(name: Name) => Traits[Name]} get
+ * @property {<Name extends keyof Traits>(name: Name, value: Traits[Name]) => void} set
+ * @property {() => void} save_changes
+ * @property {(request: {id: string, op: keyof Requests}) => void} send
+ * @property {Listen} on
+ * @property {Listen} off
+ */
+/** @typedef {{(event: "msg:custom", hear: Hear): void,
+ *   (event: `change:${keyof Traits}`, hear: () => void): void}} Listen */
 
 export const GUTTER = 46;
 export const RULER = 24;
@@ -25,6 +97,10 @@ const BAND_GAP = 8;
 const TICK = 16;
 const ANSWER_MS = 4000;
 const SYNC_MS = 16;
+/** The code of what is not shown; never one of a level. */
+const UNKNOWN = 0;
+const WATCHED = /** @type {const} */ (
+  ["_screen", "_overview", "cursor", "pin", "selection", "window", "link"]);
 
 // ------------------------------------------------------------------------------- pure functions
 
@@ -55,7 +131,10 @@ export function poolGrid(codes, rows, columns, outRows, outColumns) {
   return out;
 }
 
-/** Where each of `to` parts of `from` cells starts, and where the last one ends. */
+/**
+ * Where each of `to` parts of `from` cells starts, and where the last one ends.
+ * @param {number} from @param {number} to
+ */
 function edges(from, to) {
   return Int32Array.from({ length: to + 1 }, (_, i) => Math.floor((i * from) / to));
 }
@@ -80,9 +159,11 @@ export function cellHeight(layers, dense) {
 /**
  * What a grid this wide has room for, as Python asks for it.
  * @param {number} width @param {number} layers @param {number} character
+ * @returns {Room}
  */
 export function roomOf(width, layers, character) {
-  const fit = (dense) => Math.max(1, Math.floor(MAX_GRID / cellHeight(layers, dense)));
+  const fit = (/** @type {boolean} */ dense) =>
+    Math.max(1, Math.floor(MAX_GRID / cellHeight(layers, dense)));
   const band = RULER + layers * cellHeight(layers, false) + BAND_GAP;
   return {
     columns: Math.max(8, Math.floor((width - GUTTER) / character)),
@@ -111,7 +192,7 @@ export function columnsOf(view) {
 
 /**
  * Where a cell is drawn: its upper left corner, or null when it is not in the window.
- * @param {View} view @param {[number, number]} cell Layer and token.
+ * @param {View} view @param {Cell} cell
  * @returns {[number, number] | null}
  */
 export function placeOf(view, [layer, row]) {
@@ -128,7 +209,7 @@ export function placeOf(view, [layer, row]) {
 /**
  * The cell under a point of the grid's canvas, or null.
  * @param {number} x @param {number} y @param {View} view
- * @returns {[number, number] | null} Layer and token.
+ * @returns {Cell | null}
  */
 export function hitTest(x, y, view) {
   const [l0, l1, t0, t1] = view.window;
@@ -143,9 +224,9 @@ export function hitTest(x, y, view) {
 
 /**
  * The action of a key; null for chords, which stay with the browser and the notebook.
- * @param {Action[]} actions
- * @param {{key: string, ctrlKey?: boolean, metaKey?: boolean, altKey?: boolean}} event
- * @returns {Action | null}
+ * @template {Pick<Action, "keys">} Found
+ * @param {Found[]} actions @param {Key} event
+ * @returns {Found | null}
  */
 export function actionOf(actions, event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return null;
@@ -154,10 +235,11 @@ export function actionOf(actions, event) {
 
 /**
  * The few keys to start with, as they are bound; what has no key is left out.
- * @param {Action[]} actions
+ * @param {Pick<Action, "id" | "names">[]} actions
  */
 export function hintOf(actions) {
-  const key = (id) => actions.find((action) => action.id === id)?.names[0];
+  const key = (/** @type {string} */ id) => actions.find((action) => action.id === id)?.names[0];
+  /** @type {[string[], string, string][]} */
   const parts = [
     [["cursor.left", "cursor.down", "cursor.up", "cursor.right"], " ", "move"],
     [["jump.next", "jump.previous"], " ", "next, previous"],
@@ -174,8 +256,7 @@ export function hintOf(actions) {
 
 /**
  * Whether a key has to be kept from the notebook: all that would type or edit, no chord.
- * @param {{key: string, ctrlKey?: boolean, metaKey?: boolean, altKey?: boolean,
- *   shiftKey?: boolean}} event
+ * @param {Key} event
  */
 export function keepsKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return false;
@@ -185,10 +266,11 @@ export function keepsKey(event) {
 
 /**
  * The tiles that a window needs, by layer and column where they start.
- * @param {Window} window @param {number} step @returns {[number, number][]}
+ * @param {Window} window @param {number} step
  */
 export function tilesOf(window, step) {
   const [l0, l1, t0, t1] = window;
+  /** @type {[number, number][]} */
   const found = [];
   if (l1 <= l0 || t1 <= t0) return found;
   const last = (t1 - 1) >> step;
@@ -214,7 +296,7 @@ export function panned(window, layers, columns, step, size) {
 
 /**
  * A rectangle of cells between two corners, stops exclusive.
- * @param {[number, number]} a @param {[number, number]} b @param {number} step
+ * @param {Cell} a @param {Cell} b @param {number} step
  * @returns {Window}
  */
 export function rectangleOf(a, b, step) {
@@ -229,24 +311,67 @@ export function rectangleOf(a, b, step) {
 
 /**
  * What a screen reader says of a cell.
- * @param {[number, number]} at @param {{token?: string, meaning?: string}} facts
+ * @param {Cell} at @param {{token?: string, meaning?: string}} facts
  */
 export function spoken(at, facts) {
   const words = [`layer ${at[0]} token ${at[1]}`, facts.token, facts.meaning];
   return words.filter(Boolean).join(", ");
 }
 
-/** The latest few tiles; the one that was used longest ago goes first. */
+/**
+ * Every byte of what came over the wire, which a host may hand over bare or as a view of more.
+ * @param {Bytes | null | undefined} data
+ */
+export function bytesOf(data) {
+  if (!data) return new Uint8Array(0);
+  if (!ArrayBuffer.isView(data)) return new Uint8Array(data);
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/**
+ * A tile as it was sent; one that failed or lost its bytes on the way says so in `error`.
+ * @param {Answers["tile"]} content @param {Bytes[]} buffers
+ * @returns {Tile}
+ */
+export function tileOf(content, buffers) {
+  const lost = { codes: new Uint8Array(0), shape: /** @type {Cell} */ ([0, 0]) };
+  if (content.error !== undefined) return { ...lost, error: content.error };
+  const { shape } = content;
+  // A copy: what a host hands over may be a view of something larger that lives on.
+  const codes = bytesOf(buffers[0]).slice();
+  if (codes.length === shape[0] * shape[1]) return { codes, shape };
+  return { ...lost, error: `part of the grid was lost on its way here: expected ${shape[0]} x ` +
+    `${shape[1]} bytes, got ${codes.length}\nmove the window to ask for it again` };
+}
+
+/**
+ * The entry of a list that a step leads to, round its ends; -1 stands for none yet.
+ * @param {number} place @param {number} step @param {number} count
+ */
+export function steppedTo(place, step, count) {
+  const from = place < 0 && step < 0 ? 0 : place;
+  return (from + step + count) % count;
+}
+
+/**
+ * The latest few tiles; the one that was used longest ago goes first.
+ * @template Kept
+ */
 export class TileCache {
   /** @param {number} kept */
   constructor(kept = 64) {
     this.kept = kept;
-    /** @type {Map<string, {codes: Uint8Array, shape: [number, number], error?: string}>} */
+    /** @type {Map<string, Kept>} */
     this.tiles = new Map();
   }
+  /**
+   * @param {string} grid @param {number} level Of halving. @param {number} layer
+   * @param {number} column
+   */
   static key(grid, level, layer, column) {
     return `${grid}#${level}#${layer}#${column}`;
   }
+  /** @param {string} key */
   get(key) {
     const found = this.tiles.get(key);
     if (found) {
@@ -255,25 +380,33 @@ export class TileCache {
     }
     return found;
   }
+  /** @param {string} key @param {Kept} tile */
   set(key, tile) {
     this.tiles.delete(key);
     this.tiles.set(key, tile);
-    while (this.tiles.size > this.kept) this.tiles.delete(this.tiles.keys().next().value);
+    for (const oldest of this.tiles.keys()) {
+      if (this.tiles.size <= this.kept) break;
+      this.tiles.delete(oldest);
+    }
   }
 }
 
 /**
  * One kind of request: one in flight, only the newest waiting; an answer that is no longer wanted
  * is dropped. A request that nobody answers does not block the next one for ever.
+ * @template {{id: string}} Request
  */
 export class Channel {
-  /** @param {(request: object) => void} send @param {() => number} now */
+  /** @param {(request: Request) => void} send @param {() => number} now */
   constructor(send, now = () => Date.now()) {
     this.send = send;
     this.now = now;
+    /** @type {{id: string, since: number} | null} */
     this.flying = null;
+    /** @type {Request | null} */
     this.waiting = null;
   }
+  /** @param {Request} request */
   ask(request) {
     if (this.flying && this.now() - this.flying.since < ANSWER_MS) {
       this.waiting = request;
@@ -283,7 +416,10 @@ export class Channel {
     this.waiting = null;
     this.send(request);
   }
-  /** Whether this answer is the one to show. */
+  /**
+   * Whether this answer is the one to show.
+   * @param {string} id
+   */
   take(id) {
     if (!this.flying || this.flying.id !== id) return false;
     this.flying = null;
@@ -295,20 +431,27 @@ export class Channel {
 
 // ---------------------------------------------------------------------------------- small DOM
 
-/** An element with a class, properties and children; texts are never markup. */
+/**
+ * An element with a class, properties and children; texts are never markup.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {string} name @param {Partial<HTMLElementTagNameMap[Tag]>} properties
+ * @param {(Node | string | null)[]} children
+ */
 function make(tag, name, properties = {}, ...children) {
   const node = document.createElement(tag);
   if (name) node.className = name;
-  for (const [key, value] of Object.entries(properties)) {
-    if (key in node) node[key] = value;
-    else node.setAttribute(key, value);
-  }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  Object.assign(node, properties);
+  node.append(...children.filter((child) => child !== null));
   return node;
 }
 
+/** @param {(string | false)[]} names */
 const classes = (...names) => names.filter(Boolean).join(" ");
 
+/**
+ * The pen of a canvas of this size, in units of the page's pixels.
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
+ */
 function context(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -319,10 +462,12 @@ function context(canvas, width, height) {
     canvas.style.height = `${height}px`;
   }
   const pen = canvas.getContext("2d");
+  if (!pen) throw new Error("kldive: this browser gives no canvas to draw the grid on");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   return pen;
 }
 
+/** @param {string} hex Such as #00224e. */
 function rgb(hex) {
   return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
@@ -330,30 +475,65 @@ function rgb(hex) {
 // --------------------------------------------------------------------------------------- the view
 
 export class Face {
+  looking = make("span", "kld-looking");
+  verdict = make("div", "kld-verdict");
+  headline = make("div", "kld-headline");
+  map = make("canvas", "kld-map", { title: "every token, worst level per column" });
+  data = make("canvas", "kld-data", { ariaHidden: "true" });
+  over = make("canvas", "kld-over", { ariaHidden: "true" });
+  grid = make("div", "kld-grid", { tabIndex: 0, role: "grid" }, this.data, this.over);
+  strip = make("div", "kld-strip");
+  legend = make("div", "kld-legend");
+  inspector = make("div", "kld-inspector");
+  live = make("div", "kld-live", { role: "status", ariaLive: "polite" });
+  overlay = make("div", "kld-overlay", { hidden: true });
+  root = make("div", "kld");
+
+  /** @param {Model} model @param {HTMLElement} host */
   constructor(model, host) {
     this.model = model;
     this.host = host;
     this.about = model.get("_about");
     this.name = Math.random().toString(36).slice(2, 8);
     this.count = 0;
+    /** @type {TileCache<Tile>} */
     this.tiles = new TileCache();
     /** @type {Map<string, {id: string, since: number}>} */
     this.pending = new Map();
-    this.channels = {};
-    for (const op of ["cell", "headings", "menu", "copy", "choose", "read"]) {
-      this.channels[op] = new Channel((request) => model.send(request));
-    }
-    this.waiters = new Map();
+    const channel = () => new Channel((/** @type {{id: string, op: Asked}} */ request) =>
+      model.send(request));
+    /** @type {Channels} */
+    this.channels = { cell: channel(), headings: channel(), menu: channel(), copy: channel(),
+      choose: channel(), read: channel() };
+    const nobody = () => {};
+    /** @type {Waiters} */
+    this.waiters = { cell: nobody, headings: nobody, menu: nobody, copy: nobody, choose: nobody,
+      read: nobody };
+    /** @type {Headings} */
     this.headings = { first: 0, texts: [], requests: [] };
+    /** @type {Cell | null} */
     this.hover = null;
+    /** @type {{from: Cell, to: Cell | null} | null} */
     this.drag = null;
     this.window = model.get("window");
+    /** @type {Drawn | null} */
     this.drawn = null;
+    /** @type {{bytes: DataView | null, band: number, ratio: number, image: ImageData} | null} */
+    this.painted = null;
+    // What stands in the widget already: the words, the cell in the inspector, the room told of.
+    this.words = "";
+    this.looked = "";
+    this.room = "";
+    this.columns = 0;
     this.width = 0;
+    this.zoomed = 0;
+    // Running timers, 0 for none.
     this.frame = 0;
     this.syncing = 0;
+    this.later = 0;
+    this.patience = 0;
     this.build();
-    this.listen();
+    this.unlisten = this.listen();
   }
 
   get screen() {
@@ -366,32 +546,18 @@ export class Face {
 
   build() {
     const { about } = this;
-    const side = (index, name) => [
-      make("span", `kld-chip kld-${name}`, {}, about.sides[index].title),
-      make("span", "kld-dim", {}, about.sides[index].about),
+    const hint = hintOf(about.actions);
+    const side = (/** @type {Side} */ { title, about: words }, /** @type {"a" | "b"} */ name) => [
+      make("span", `kld-chip kld-${name}`, {}, title),
+      make("span", "kld-dim", {}, words),
     ];
-    this.looking = make("span", "kld-looking");
-    this.verdict = make("div", "kld-verdict");
-    this.headline = make("div", "kld-headline");
-    this.map = make("canvas", "kld-map", { title: "every token, worst level per column" });
-    this.data = make("canvas", "kld-data", { ariaHidden: "true" });
-    this.over = make("canvas", "kld-over", { ariaHidden: "true" });
-    this.grid = make("div", "kld-grid", {
-      tabIndex: 0,
-      role: "grid",
-      ariaRowCount: String(about.layers),
-      ariaColCount: String(about.rows),
-      ariaLabel: `divergence by layer and token; ${hintOf(about.actions)}`,
-    }, this.data, this.over);
-    this.strip = make("div", "kld-strip");
-    this.legend = make("div", "kld-legend");
-    this.inspector = make("div", "kld-inspector");
-    this.live = make("div", "kld-live", { role: "status", ariaLive: "polite" });
-    this.overlay = make("div", "kld-overlay", { hidden: true });
-    this.hint = make("div", "kld-hint", {}, hintOf(about.actions));
-    this.root = make("div", "kld", { "data-lm-suppress-shortcuts": "true" },
+    this.grid.ariaRowCount = String(about.layers);
+    this.grid.ariaColCount = String(about.rows);
+    this.grid.ariaLabel = `divergence by layer and token; ${hint}`;
+    this.root.dataset.lmSuppressShortcuts = "true";
+    this.root.append(
       make("div", "kld-top", {},
-        make("span", "kld-sides", {}, ...side(0, "a"), ...side(1, "b"),
+        make("span", "kld-sides", {}, ...side(about.sides[0], "a"), ...side(about.sides[1], "b"),
           make("span", "kld-dim", {}, about.model),
           ...about.warnings.map((text) => make("span", "kld-chip kld-warning", {}, text))),
         this.looking),
@@ -399,7 +565,7 @@ export class Face {
       make("div", "kld-body", {},
         make("div", "kld-left", {}, this.grid, this.strip, this.legend),
         this.inspector),
-      this.hint, this.live, this.overlay);
+      make("div", "kld-hint", {}, hint), this.live, this.overlay);
     const { a, b, background, warning } = about.colors;
     for (const [name, value] of Object.entries({ a, b, ground: background, warning })) {
       this.root.style.setProperty(`--kld-${name}`, value);
@@ -411,11 +577,12 @@ export class Face {
     this.host.append(this.root);
   }
 
+  /** Starts to follow the model, the page and the person; gives the way to stop. */
   listen() {
     const { model } = this;
     const changed = () => this.changed();
-    const names = ["_screen", "_overview", "cursor", "pin", "selection", "window", "link"];
-    for (const name of names) model.on(`change:${name}`, changed);
+    for (const name of WATCHED) model.on(`change:${name}`, changed);
+    /** @type {Hear} */
     const answered = (content, buffers) => this.answered(content, buffers);
     model.on("msg:custom", answered);
     const observer = new ResizeObserver(() => this.resized());
@@ -429,19 +596,17 @@ export class Face {
     this.grid.addEventListener("pointerdown", (event) => this.pressed(event));
     this.grid.addEventListener("pointerup", (event) => this.released(event));
     this.grid.addEventListener("wheel", (event) => this.wheeled(event), { passive: false });
-    this.grid.addEventListener("focus", () => this.invalidate());
-    this.grid.addEventListener("blur", () => this.invalidate());
+    this.grid.addEventListener("focus", redraw);
+    this.grid.addEventListener("blur", redraw);
     this.map.addEventListener("pointerdown", (event) => this.mapped(event));
     this.map.addEventListener("pointermove", (event) => event.buttons && this.mapped(event, true));
-    this.unlisten = () => {
-      for (const name of names) model.off(`change:${name}`, changed);
+    return () => {
+      for (const name of WATCHED) model.off(`change:${name}`, changed);
       model.off("msg:custom", answered);
       observer.disconnect();
       ratio.removeEventListener("change", redraw);
       cancelAnimationFrame(this.frame);
-      clearTimeout(this.syncing);
-      clearTimeout(this.later);
-      clearTimeout(this.patience);
+      for (const timer of [this.syncing, this.later, this.patience]) clearTimeout(timer);
       this.root.remove();
     };
   }
@@ -452,57 +617,76 @@ export class Face {
     return `${this.name}:${++this.count}`;
   }
 
-  /** Asks for something of which only the newest answer counts. */
+  /**
+   * Asks for something of which only the newest answer counts.
+   * @template {Asked} Op
+   * @param {Op} op @param {Requests[Op]} request @param {(found: Answers[Op]) => void} then
+   */
   ask(op, request, then) {
     const id = this.id();
-    this.waiters.set(op, then);
+    Object.assign(this.waiters, { [op]: then });
     this.channels[op].ask({ ...request, op, id });
   }
 
+  /**
+   * Sends what needs no answer of its own; gives the id by which one would come.
+   * @template {keyof Requests} Op
+   * @param {Op} op @param {Requests[Op]} request
+   */
   tell(op, request) {
-    this.model.send({ ...request, op, id: this.id() });
+    const id = this.id();
+    this.model.send({ ...request, op, id });
+    return id;
   }
 
+  /** @type {Hear} */
   answered(content, buffers) {
     if (typeof content?.id !== "string" || !content.id.startsWith(`${this.name}:`)) return;
-    if (content.cell) this.arrived(content.cell);
+    if ("cell" in content && content.cell) this.arrived(content.cell);
     if (content.op === "tile") this.tiled(content, buffers);
-    else if (content.op in this.channels) {
-      if (this.channels[content.op].take(content.id)) this.waiters.get(content.op)?.(content);
-    } else if (content.error) this.complain(content.error);
+    else if (content.op !== "act" && content.op !== "room") this.handed(content.op, content);
+    else if (content.error !== undefined) this.complain(content.error);
   }
 
+  /**
+   * Gives an answer to who asked for it, unless something newer is wanted by now.
+   * @template {Asked} Op
+   * @param {Op} op @param {Answers[Op]} content
+   */
+  handed(op, content) {
+    if (this.channels[op]?.take(content.id)) this.waiters[op](content);
+  }
+
+  /** @param {string} message */
   complain(message) {
     this.headline.textContent = message;
     this.headline.className = "kld-headline kld-warning-text";
   }
 
+  /** @param {Answers["tile"]} content @param {Bytes[]} buffers */
   tiled(content, buffers) {
     const wanted = [...this.pending].find(([, asked]) => asked.id === content.id)?.[0];
     if (wanted) this.pending.delete(wanted);
-    if (content.error) {
-      if (wanted) this.tiles.set(wanted, { codes: new Uint8Array(0), shape: [0, 0],
-        error: content.error });
-    } else {
-      const view = buffers[0];
-      const codes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
-      const key = TileCache.key(content.grid, content.level, content.l0, content.t0);
-      this.tiles.set(key, { codes: codes.slice(), shape: content.shape });
-    }
+    const key = content.error === undefined
+      ? TileCache.key(content.grid, content.level, content.l0, content.t0) : wanted;
+    if (key) this.tiles.set(key, tileOf(content, buffers));
     this.invalidate();
   }
 
-  /** Tiles of the window that are here; null for one that is on its way. */
+  /**
+   * Tiles of the window, those on their way included; asks for what nobody asked for yet.
+   * @param {Window} window @param {Screen} screen
+   * @returns {TilePlace[]}
+   */
   gathered(window, screen) {
     return tilesOf(window, screen.step).map(([layer, column]) => {
       const key = TileCache.key(screen.grid, screen.step, layer, column);
       const tile = this.tiles.get(key);
       const asked = this.pending.get(key);
       if (!tile && (!asked || Date.now() - asked.since > ANSWER_MS)) {
-        const id = this.id();
-        this.pending.set(key, { id, since: Date.now() });
-        this.model.send({ id, op: "tile", lens: this.model.get("lens"), level: screen.step,
+        const id = this.tell("tile", { lens: this.model.get("lens"), level: screen.step,
           l0: layer, l1: layer + TILE_LAYERS, t0: column, t1: column + TILE_COLUMNS });
+        this.pending.set(key, { id, since: Date.now() });
       }
       return { layer, column, tile: tile ?? null };
     });
@@ -535,11 +719,8 @@ export class Face {
   draw() {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
-    if (!this.width || !this.about.rows) {
-      this.drawWords();
-      return;
-    }
     this.drawWords();
+    if (!this.width || !this.about.rows) return;
     this.drawMap();
     this.drawData();
     this.drawOver();
@@ -551,7 +732,8 @@ export class Face {
     const key = JSON.stringify([screen, this.model.get("link")]);
     if (key === this.words) return;
     this.words = key;
-    const chip = (text, kind = "") => make("span", classes("kld-chip", kind), {}, text);
+    const chip = (/** @type {string} */ text, kind = "") =>
+      make("span", classes("kld-chip", kind), {}, text);
     const link = this.model.get("link");
     this.looking.replaceChildren(
       make("span", "kld-dim", {}, "lens "), make("b", "", {}, screen.lens),
@@ -577,6 +759,7 @@ export class Face {
     }));
   }
 
+  /** @param {Look} look */
   level(look) {
     const chip = make("span", "kld-level", {}, look.glyph);
     chip.style.background = look.fill;
@@ -584,6 +767,7 @@ export class Face {
     return chip;
   }
 
+  /** @param {Strip} strip */
   drawStrip(strip) {
     const row = this.model.get("cursor")[1];
     const tokens = strip.texts.map((text, i) => {
@@ -607,29 +791,32 @@ export class Face {
     pen.fillStyle = colors.background;
     pen.fillRect(0, 0, width, OVERVIEW_HEIGHT + MARKS_HEIGHT);
     const band = width - GUTTER;
-    const columns = layers ? bytes.byteLength / layers : 0;
+    const columns = bytesOf(bytes).length / layers || rows;
     const ratio = window.devicePixelRatio || 1;
-    if (this.painted?.bytes !== bytes || this.painted.band !== band
-      || this.painted.ratio !== ratio) {
-      this.painted = { bytes, band, ratio, image: this.paintMap(bytes, band * ratio, ratio) };
+    let { painted } = this;
+    if (painted?.bytes !== bytes || painted.band !== band || painted.ratio !== ratio) {
+      painted = { bytes, band, ratio, image: this.paintMap(bytesOf(bytes), band * ratio, ratio) };
+      this.painted = painted;
     }
-    pen.putImageData(this.painted.image, Math.round(GUTTER * ratio), 0);
+    pen.putImageData(painted.image, Math.round(GUTTER * ratio), 0);
     pen.font = this.font(11);
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     pen.fillStyle = colors.muted;
     pen.fillText("all", GUTTER - 8, 10);
     pen.fillText(shortCount(rows), GUTTER - 8, 25);
-    this.mapX = (row) => GUTTER + ((columnOf(row, rows, columns) + 0.5) * band) / columns;
-    this.mapRow = (x) => Math.max(0, Math.min(rows - 1, Math.floor(((x - GUTTER) / band) * rows)));
-    this.drawMarks(pen, OVERVIEW_HEIGHT);
+    this.drawMarks(pen, OVERVIEW_HEIGHT, (row) =>
+      GUTTER + ((columnOf(row, rows, columns) + 0.5) * band) / columns);
   }
 
-  /** The overview in device pixels. */
-  paintMap(bytes, width, ratio) {
+  /**
+   * The overview in device pixels; where its bytes are missing, as a saved notebook may lose them,
+   * nothing is said of any token.
+   * @param {Uint8Array} all @param {number} width @param {number} ratio
+   */
+  paintMap(all, width, ratio) {
     const { layers } = this.size;
-    const columns = bytes.byteLength / layers;
-    const all = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const columns = layers ? all.length / layers : 0;
     // A dot has to be seen: what would be smaller is pooled first, then spread over the pixels.
     const least = LEAST_DOT * ratio;
     const [w, h] = [Math.max(1, Math.round(width)), Math.round(OVERVIEW_HEIGHT * ratio)];
@@ -644,14 +831,16 @@ export class Face {
     return image;
   }
 
-  drawMarks(pen, y) {
+  /** @param {Pen} pen @param {number} y @param {(row: number) => number} mapX */
+  drawMarks(pen, y, mapX) {
     const { colors } = this.about;
     const { screen } = this;
     const [, , t0, t1] = this.window;
     pen.strokeStyle = colors.muted;
     pen.lineWidth = 1;
-    const [left, right] = [this.mapX(t0), Math.max(this.mapX(t0) + 4, this.mapX(t1 - 1))];
+    const [left, right] = [mapX(t0), Math.max(mapX(t0) + 4, mapX(t1 - 1))];
     pen.strokeRect(Math.round(left) + 0.5, 0.5, Math.round(right - left), y);
+    /** @type {(x: number, colour: string, base: number, tip: number) => void} */
     const triangle = (x, colour, base, tip) => {
       pen.fillStyle = colour;
       pen.beginPath();
@@ -660,12 +849,12 @@ export class Face {
       pen.lineTo(x, tip);
       pen.fill();
     };
-    for (const [row] of screen.firsts) triangle(this.mapX(row), colors.first, y + 11, y + 4);
+    for (const [row] of screen.firsts) triangle(mapX(row), colors.first, y + 11, y + 4);
     pen.fillStyle = colors.text;
-    for (const [, row] of screen.marks) pen.fillRect(this.mapX(row) - 1, y + 3, 2, 9);
+    for (const [, row] of screen.marks) pen.fillRect(mapX(row) - 1, y + 3, 2, 9);
     const pin = this.model.get("pin");
-    if (pin) triangle(this.mapX(pin[1]), colors.pin, y + 11, y + 4);
-    const x = Math.round(this.mapX(this.model.get("cursor")[1]));
+    if (pin) triangle(mapX(pin[1]), colors.pin, y + 11, y + 4);
+    const x = Math.round(mapX(this.model.get("cursor")[1]));
     // The cursor ends below the cells: it must not hide the one it stands on.
     triangle(x, colors.accent, y + 10, y + 2);
     pen.fillStyle = colors.accent;
@@ -676,24 +865,24 @@ export class Face {
     const { screen, window } = this;
     const found = this.gathered(window, screen);
     const waits = found.some((part) => part.tile === null);
-    const fresh = !this.drawn || this.drawn.width !== this.width;
+    const old = this.drawn?.width === this.width ? this.drawn : null;
     // Old pixels stay until the new ones are here; with none yet, the overview stands in.
-    if (waits && !fresh && Date.now() - this.drawn.at < ANSWER_MS / 4) {
-      this.later ??= setTimeout(() => { this.later = null; this.invalidate(); }, ANSWER_MS / 3);
+    if (waits && old && Date.now() - old.at < ANSWER_MS / 4) {
+      this.later ||= setTimeout(() => { this.later = 0; this.invalidate(); }, ANSWER_MS / 3);
       return;
     }
-    const height = cellHeight(this.about.layers, screen.dense);
-    const view = { window, step: screen.step, cellWidth: screen.cell * this.about.character,
-      cellHeight: height, width: this.width, text: screen.text, at: Date.now(),
+    /** @type {View} */
+    const geometry = { window, step: screen.step, cellWidth: screen.cell * this.about.character,
+      cellHeight: cellHeight(this.about.layers, screen.dense),
       perBand: Math.max(1, Math.floor(this.columns / screen.cell)) };
-    const columns = columnsOf(view);
-    const bands = Math.max(1, Math.ceil(columns / view.perBand));
-    const canvasHeight = bands * bandHeight(view) - BAND_GAP;
-    const pen = context(this.data, this.width, canvasHeight);
-    this.grid.style.height = `${canvasHeight}px`;
+    const columns = columnsOf(geometry);
+    const bands = Math.max(1, Math.ceil(columns / geometry.perBand));
+    const height = bands * bandHeight(geometry) - BAND_GAP;
+    const view = { ...geometry, width: this.width, height, text: screen.text, at: Date.now() };
+    const pen = context(this.data, this.width, height);
+    this.grid.style.height = `${height}px`;
     pen.fillStyle = this.about.colors.background;
-    pen.fillRect(0, 0, this.width, canvasHeight);
-    view.height = canvasHeight;
+    pen.fillRect(0, 0, this.width, height);
     this.drawn = view;
     const codeAt = this.coder(found, screen);
     this.fetchHeadings(view);
@@ -705,26 +894,39 @@ export class Face {
       this.drawCells(pen, view, part, codeAt);
       this.drawRuler(pen, view, part);
     }
-    const failed = found.find((part) => part.tile?.error);
-    if (failed) this.drawError(pen, failed.tile.error);
+    const error = found.map((part) => part.tile?.error).find(Boolean);
+    if (error) this.drawError(pen, error);
   }
 
-  /** Code by layer and column: from tiles, and where they are missing from the overview. */
+  /**
+   * Code by layer and column: from tiles, and where they are missing from the overview.
+   * @param {TilePlace[]} found @param {Screen} screen
+   * @returns {(layer: number, column: number) => number}
+   */
   coder(found, screen) {
-    const bytes = this.model.get("_overview");
-    const pooled = this.about.layers ? bytes.byteLength / this.about.layers : 0;
+    const { layers, rows } = this.size;
+    const overview = bytesOf(this.model.get("_overview"));
+    const pooled = layers ? overview.length / layers : 0;
+    /** @type {(place: TilePlace, layer: number, column: number) => boolean} */
+    const holds = (place, layer, column) => layer >= place.layer && column >= place.column &&
+      layer < place.layer + TILE_LAYERS && column < place.column + TILE_COLUMNS;
+    /** @type {TilePlace | undefined} */
     let part = found[0];
-    const holds = (p, layer, column) => layer >= p.layer && layer < p.layer + TILE_LAYERS &&
-      column >= p.column && column < p.column + TILE_COLUMNS;
     return (layer, column) => {
-      if (!holds(part, layer, column)) part = found.find((p) => holds(p, layer, column));
-      if (part.tile && !part.tile.error) {
+      if (!part || !holds(part, layer, column)) {
+        part = found.find((place) => holds(place, layer, column));
+      }
+      if (part?.tile && !part.tile.error) {
         return part.tile.codes[(layer - part.layer) * part.tile.shape[1] + column - part.column];
       }
-      return bytes.getUint8(layer * pooled + columnOf(column << screen.step, this.about.rows, pooled));
+      return overview[layer * pooled + columnOf(column << screen.step, rows, pooled)] ?? UNKNOWN;
     };
   }
 
+  /**
+   * @param {Pen} pen @param {View} view @param {Band} part
+   * @param {(layer: number, column: number) => number} codeAt
+   */
   drawCells(pen, view, part, codeAt) {
     const { looks, colors } = this.about;
     const [l0, l1] = view.window;
@@ -750,6 +952,7 @@ export class Face {
     }
   }
 
+  /** @param {Pen} pen @param {View} view @param {Band} part */
   drawLayers(pen, view, part) {
     const [l0, l1] = view.window;
     pen.font = this.font(11);
@@ -765,19 +968,23 @@ export class Face {
     }
   }
 
-  /** Token texts with some to both sides, so that moving on does not wait for them. */
+  /**
+   * Token texts with some to both sides, so that moving on does not wait for them.
+   * @param {Drawn} view
+   */
   fetchHeadings(view) {
     const { first, texts } = this.headings;
     const [, , t0, t1] = view.window;
     if (!view.text || (first <= t0 && first + texts.length >= t1)) return;
     const [from, to] = [Math.max(0, t0 - 200), Math.min(this.about.rows, t1 + 200)];
     this.ask("headings", { t0: from, t1: to }, (found) => {
-      if (found.error) return;
+      if (found.error !== undefined) return;
       this.headings = found;
       this.invalidate();
     });
   }
 
+  /** @param {Pen} pen @param {Drawn} view @param {Band} part */
   drawRuler(pen, view, part) {
     const { colors } = this.about;
     const middle = part.y + RULER / 2;
@@ -802,6 +1009,7 @@ export class Face {
     }
   }
 
+  /** @param {Pen} pen @param {string} message */
   drawError(pen, message) {
     pen.fillStyle = this.about.colors.raised;
     pen.fillRect(GUTTER, RULER, this.width - GUTTER, 16 * (message.split("\n").length + 1));
@@ -825,7 +1033,11 @@ export class Face {
     this.outline(pen, view, this.model.get("cursor"), colors.accent, 2, true);
   }
 
-  /** A frame round a cell; the cursor also has one round its heading and its layer's name. */
+  /**
+   * A frame round a cell; the cursor also has one round its heading and its layer's name.
+   * @param {Pen} pen @param {View} view @param {Cell} cell @param {string} colour
+   * @param {number} width
+   */
   outline(pen, view, cell, colour, width, cursor = false) {
     const at = placeOf(view, cell);
     if (!at) return;
@@ -847,7 +1059,10 @@ export class Face {
     pen.fillRect(GUTTER - 4, y, 2, view.cellHeight);
   }
 
-  /** A rectangle of cells, in one piece per band. */
+  /**
+   * A rectangle of cells, in one piece per band.
+   * @param {Pen} pen @param {View} view @param {Window} rectangle
+   */
   drawArea(pen, view, [l0, l1, t0, t1]) {
     const [w0, w1, s0, s1] = view.window;
     const [top, bottom] = [Math.max(l0, w0), Math.min(l1, w1)];
@@ -872,6 +1087,7 @@ export class Face {
     pen.setLineDash([]);
   }
 
+  /** @param {number} size In pixels. */
   font(size) {
     return `${size}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
   }
@@ -884,16 +1100,19 @@ export class Face {
     const key = this.lookKey(at);
     if (key === this.looked) return;
     this.looked = key;
-    this.patience ??= setTimeout(() => this.alone(), ANSWER_MS);
+    this.patience ||= setTimeout(() => this.alone(), ANSWER_MS);
     this.ask("cell", { layer: at[0], token: at[1] }, (facts) => {
       // Meanwhile an action may have brought its own cell along: a late answer must not undo it.
       if (key !== this.looked) return;
-      if (!facts.error) this.inspect(facts);
+      if (facts.error === undefined) this.inspect(facts);
       else this.inspector.replaceChildren(make("pre", "kld-error", {}, facts.error));
     });
   }
 
-  /** What came along with the answer to an action, so that nobody has to ask for it. */
+  /**
+   * What came along with the answer to an action, so that nobody has to ask for it.
+   * @param {Facts} facts
+   */
   arrived(facts) {
     if (this.hover) return;
     this.looked = this.lookKey(facts.at);
@@ -907,10 +1126,12 @@ export class Face {
       "No kernel answers: shown is what was saved with the notebook. Run the cell to go on."));
   }
 
+  /** @param {Cell} at */
   lookKey(at) {
     return JSON.stringify([at, this.screen.grid, this.screen.site, Boolean(this.hover)]);
   }
 
+  /** @param {Facts} facts */
   inspect(facts) {
     if (!this.hover) this.live.textContent = spoken(facts.at, facts);
     const preview = this.hover ? "preview; a click keeps it" : "";
@@ -924,13 +1145,16 @@ export class Face {
     );
   }
 
+  /** @param {Panel} panel */
   panel(panel) {
+    const sides = panel.sides.map((side) => (side ? `kld-of-${side.toLowerCase()}` : ""));
     const head = make("tr", "", {}, ...panel.head.map((title, i) =>
-      make("th", panel.sides[i] ? `kld-of-${panel.sides[i].toLowerCase()}` : "", {}, title)));
+      make("th", sides[i], {}, title)));
     const rows = panel.rows.map((row) => {
-      const cells = row.cells.map((text, i) => make("td",
-        panel.sides[i] ? `kld-of-${panel.sides[i].toLowerCase()}` : "", {}, text));
-      if (cells.length < panel.head.length) cells.at(-1).colSpan = panel.head.length - 1;
+      const cells = row.cells.map((text, i) => make("td", sides[i], {}, text));
+      // Words in place of numbers take the room of all that are missing.
+      const last = cells.at(-1);
+      if (last) last.colSpan = Math.max(1, panel.head.length - cells.length + 1);
       if (row.mark === "A" || row.mark === "B") {
         cells[0].prepend(make("span", `kld-chip kld-${row.mark.toLowerCase()}`, {}, row.mark), " ");
       }
@@ -943,12 +1167,14 @@ export class Face {
       ...panel.notes.map(([text, tone]) => make("div", `kld-note kld-tone-${tone}`, {}, text)));
   }
 
+  /** @param {Panel} panel */
   sideChips(panel) {
-    const found = ["A", "B"].filter((side) => panel.sides.includes(side));
-    return found.map((side) => make("span", `kld-chip kld-${side.toLowerCase()}`, {},
-      side === "A" ? "A rollout" : "B trainer"));
+    const chips = [make("span", "kld-chip kld-a", {}, "A rollout"),
+      make("span", "kld-chip kld-b", {}, "B trainer")];
+    return chips.filter((_, i) => panel.sides.includes(i ? "B" : "A"));
   }
 
+  /** @param {Profile} profile @param {number} layer */
   profile(profile, layer) {
     const bars = profile.heights.map((height, i) => {
       const bar = make("span", classes("kld-bar", i === layer && "kld-here",
@@ -965,12 +1191,14 @@ export class Face {
 
   // ----------------------------------------------------------------------------- interaction
 
+  /** @param {Cell} cell */
   go(cell) {
     this.hover = null;
     this.model.set("cursor", cell);
     this.model.save_changes();
   }
 
+  /** @param {number} layers @param {number} columns */
   pan(layers, columns) {
     const next = panned(this.window, layers, columns, this.screen.step, this.size);
     if (next.every((value, i) => value === this.window[i])) return;
@@ -984,17 +1212,17 @@ export class Face {
     }, 2 * SYNC_MS);
   }
 
+  /** @param {PointerEvent} event */
   cellAt(event) {
     if (!this.drawn) return null;
     const box = this.grid.getBoundingClientRect();
     return hitTest(event.clientX - box.left, event.clientY - box.top, this.drawn);
   }
 
+  /** @param {PointerEvent} event */
   moved(event) {
     const cell = this.cellAt(event);
-    if (this.drag && cell) {
-      this.drag.to = cell;
-    }
+    if (this.drag && cell) this.drag.to = cell;
     if (String(cell) === String(this.hover)) return;
     this.hover = cell;
     this.invalidate();
@@ -1005,6 +1233,7 @@ export class Face {
     this.invalidate();
   }
 
+  /** @param {PointerEvent} event */
   pressed(event) {
     if (event.button !== 0) return;
     this.grid.focus({ preventScroll: true });
@@ -1014,10 +1243,11 @@ export class Face {
     this.grid.setPointerCapture(event.pointerId);
   }
 
+  /** @param {PointerEvent} event */
   released(event) {
     const { drag } = this;
     this.drag = null;
-    if (!drag) return;
+    if (!drag || !this.drawn) return;
     if (drag.to && String(drag.to) !== String(drag.from)) {
       const area = rectangleOf(drag.from, drag.to, this.drawn.step);
       const kept = event.shiftKey ? this.model.get("selection") : [];
@@ -1029,9 +1259,12 @@ export class Face {
     this.go(drag.from);
   }
 
+  /** @param {PointerEvent} event */
   mapped(event, dragging = false) {
-    if (!this.mapRow) return;
-    const row = this.mapRow(event.clientX - this.map.getBoundingClientRect().left);
+    if (!this.painted) return;
+    const { rows } = this.size;
+    const x = event.clientX - this.map.getBoundingClientRect().left - GUTTER;
+    const row = Math.max(0, Math.min(rows - 1, Math.floor((x / this.painted.band) * rows)));
     if (!dragging) {
       this.grid.focus({ preventScroll: true });
       this.go([this.model.get("cursor")[0], row]);
@@ -1042,6 +1275,7 @@ export class Face {
     this.pan(0, Math.round((row - middle) / 2 ** this.screen.step));
   }
 
+  /** @param {WheelEvent} event */
   wheeled(event) {
     if (event.ctrlKey) {
       event.preventDefault();
@@ -1051,7 +1285,7 @@ export class Face {
     const across = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
     const down = event.shiftKey ? 0 : event.deltaY;
     const [l0, l1] = this.window;
-    const focused = this.grid.contains(document.activeElement);
+    const focused = this.grid.matches(":focus-within");
     if (Math.abs(across) > Math.abs(down)) {
       event.preventDefault();
       this.pan(0, Math.sign(across) * Math.max(1, Math.round(Math.abs(across) / 20)));
@@ -1061,13 +1295,15 @@ export class Face {
     }
   }
 
+  /** @param {number} direction */
   zoom(direction) {
     const now = Date.now();
-    if (now - (this.zoomed ?? 0) < 120) return;
+    if (now - this.zoomed < 120) return;
     this.zoomed = now;
     this.tell("act", { action: direction > 0 ? "zoom.out" : "zoom.in" });
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (keepsKey(event)) event.stopPropagation();
     if (!this.overlay.hidden) {
@@ -1085,6 +1321,7 @@ export class Face {
     if (leaves) this.leave();
   }
 
+  /** @param {Action} action */
   perform(action) {
     // Who uses keys looks at the cursor, wherever the pointer happens to rest.
     this.hover = null;
@@ -1099,13 +1336,14 @@ export class Face {
   /** Gives the focus back to the notebook cell that holds the widget. */
   leave() {
     this.grid.blur();
-    const cell = this.host.closest?.(".jp-Notebook");
-    if (cell instanceof HTMLElement) cell.focus({ preventScroll: true });
+    const notebook = this.host.closest(".jp-Notebook");
+    if (notebook instanceof HTMLElement) notebook.focus({ preventScroll: true });
   }
 
+  /** @param {Action} action */
   copy(action) {
     this.ask("copy", { action: action.id }, async (found) => {
-      if (found.error) return this.complain(found.error);
+      if (found.error !== undefined) return this.complain(found.error);
       try {
         await navigator.clipboard.writeText(found.text);
         this.live.textContent = "copied";
@@ -1119,6 +1357,7 @@ export class Face {
 
   // ------------------------------------------------------------------------------- overlays
 
+  /** @param {string} title @param {(Node | string)[]} content */
   open(title, ...content) {
     this.overlay.replaceChildren(make("div", "kld-box", { role: "dialog", ariaLabel: title },
       make("h4", "", {}, title), ...content));
@@ -1131,25 +1370,30 @@ export class Face {
     this.grid.focus({ preventScroll: true });
   }
 
+  /** @param {KeyboardEvent} event */
   overlayKey(event) {
-    const entries = [...this.overlay.querySelectorAll("button:not(:disabled)")];
-    const place = entries.indexOf(document.activeElement);
+    const entries = [...this.overlay.querySelectorAll("button")].filter((each) => !each.disabled);
+    const place = entries.findIndex((entry) => entry.matches(":focus"));
     const typing = event.target instanceof HTMLInputElement;
-    const step = { ArrowDown: 1, ArrowUp: -1, ...(typing ? {} : { j: 1, k: -1 }) }[event.key];
+    /** @type {Record<string, number | undefined>} */
+    const steps = { ArrowDown: 1, ArrowUp: -1, ...(typing ? {} : { j: 1, k: -1 }) };
+    const step = steps[event.key];
     if (event.key === "Escape" || (!typing && event.key === "?")) {
       event.preventDefault();
       this.close();
     } else if (step && entries.length) {
       event.preventDefault();
-      entries[(place + step + entries.length) % entries.length].focus();
+      entries[steppedTo(place, step, entries.length)].focus();
     }
   }
 
   help() {
+    /** @type {Map<string, HTMLTableRowElement[]>} */
     const groups = new Map();
     for (const action of this.about.actions) {
-      if (!groups.has(action.group)) groups.set(action.group, []);
-      groups.get(action.group).push(make("tr", "", {},
+      const rows = groups.get(action.group) ?? [];
+      groups.set(action.group, rows);
+      rows.push(make("tr", "", {},
         make("td", "kld-keys", {}, ...action.names.flatMap((name) => [make("kbd", "", {}, name), " "])),
         make("td", "", {}, make("b", "", {}, action.title), make("div", "kld-dim", {}, action.help))));
     }
@@ -1163,16 +1407,20 @@ export class Face {
     close.focus({ preventScroll: true });
   }
 
+  /** @param {Action} action */
   read(action) {
     this.ask("read", { action: action.id }, (found) => {
-      this.open(action.title, make("pre", "kld-copy", { tabIndex: 0 }, found.error ?? found.text));
-      this.overlay.querySelector("pre").focus({ preventScroll: true });
+      const text = found.error === undefined ? found.text : found.error;
+      const page = make("pre", "kld-copy", { tabIndex: 0 }, text);
+      this.open(action.title, page);
+      page.focus({ preventScroll: true });
     });
   }
 
+  /** @param {Action} action */
   menu(action) {
     this.ask("menu", { action: action.id }, (found) => {
-      if (found.error) return this.complain(found.error);
+      if (found.error !== undefined) return this.complain(found.error);
       const entries = found.entries.map(([value, title, number, about]) => make("button",
         classes("kld-choice", value === found.chosen && "kld-chosen"),
         { onclick: () => this.choose(action, value) },
@@ -1185,6 +1433,7 @@ export class Face {
     });
   }
 
+  /** @param {Action} action */
   prompt(action) {
     const input = make("input", "kld-input", { type: "text", ariaLabel: action.title });
     const problem = make("pre", "kld-error");
@@ -1197,9 +1446,13 @@ export class Face {
     input.focus();
   }
 
+  /**
+   * @param {Action} action @param {string} value
+   * @param {HTMLElement | null} problem Where to say what is wrong with it; null: in the headline.
+   */
   choose(action, value, problem = null) {
     this.ask("choose", { action: action.id, value }, (found) => {
-      if (!found.error) this.close();
+      if (found.error === undefined) this.close();
       else if (problem) problem.textContent = found.error;
       else {
         this.close();
@@ -1209,12 +1462,13 @@ export class Face {
   }
 }
 
+/** @param {number} value */
 function shortCount(value) {
   if (value < 10000) return value.toLocaleString("en");
   return value < 1e6 ? `${Math.round(value / 1e3)}k` : `${(value / 1e6).toFixed(1)}M`;
 }
 
-/** @param {{model: any, el: HTMLElement}} context */
+/** @param {{model: Model, el: HTMLElement}} context */
 function render({ model, el }) {
   const face = new Face(model, el);
   return () => face.unlisten();

@@ -7,6 +7,7 @@ only through its actions. Traits are small; grids come as bytes, cells and tiles
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,13 @@ from workbench.widgets.windows import (
 )
 
 _HERE: Final = Path(__file__).parent
+_DOCS: Final = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
 Pair = tuple[int, int]
+
+
+def front_end() -> str:
+    """The module a browser runs: every saved notebook holds it, so its documentation stays here."""
+    return _DOCS.sub("", (_HERE / "divergence.js").read_text(encoding="utf-8"))
 
 
 class Divergence(anywidget.AnyWidget):
@@ -72,7 +79,7 @@ class Divergence(anywidget.AnyWidget):
         name: By which its front end knows it from others on the page.
     """
 
-    _esm: ClassVar[Path] = _HERE / "divergence.js"
+    _esm: ClassVar[str] = front_end()
     _css: ClassVar[Path] = _HERE / "divergence.css"
 
     cursor = t.Tuple(t.Int(), t.Int(), default_value=(0, 0)).tag(sync=True)

@@ -6,10 +6,13 @@ import { widget } from "./load.mjs";
 
 const { GUTTER, RULER } = widget;
 
-/** A small generator of whole numbers below `limit`, the same every time. */
+/**
+ * A small generator of whole numbers below `limit`, the same every time.
+ * @param {number} seed
+ */
 function numbers(seed) {
   let state = seed;
-  return (limit) => {
+  return (/** @type {number} */ limit) => {
     state = (state * 1103515245 + 12345) % 2147483648;
     return Math.floor((state / 2147483648) * limit);
   };
@@ -42,6 +45,10 @@ test("an empty grid gives an empty picture", () => {
   assert.deepEqual([...widget.poolGrid(new Uint8Array(0), 0, 0, 1, 2)], [0, 0]);
 });
 
+test("layers whose tokens were lost give a picture of nothing, not of equal cells", () => {
+  assert.deepEqual([...widget.poolGrid(new Uint8Array(0), 4, 0, 2, 2)], [0, 0, 0, 0]);
+});
+
 test("a token's overview column is the one whose tokens hold it", () => {
   for (const [rows, columns] of [[5000, 1024], [60, 60], [1025, 1024], [7, 3]]) {
     const starts = Array.from({ length: columns }, (_, i) => Math.floor((i * rows) / columns));
@@ -52,13 +59,15 @@ test("a token's overview column is the one whose tokens hold it", () => {
   }
 });
 
+/** @type {import("../../../workbench/widgets/divergence.js").View} */
 const view = { window: [2, 6, 100, 190], step: 1, cellWidth: 7, cellHeight: 20, perBand: 20 };
 
 test("what is drawn at a place is found at that place", () => {
   for (let layer = 2; layer < 6; layer++) {
     for (let row = 100; row < 190; row += 2) {
-      const [x, y] = widget.placeOf(view, [layer, row]);
-      assert.deepEqual(widget.hitTest(x + 3, y + 10, view), [layer, row]);
+      const place = widget.placeOf(view, [layer, row]);
+      assert.ok(place);
+      assert.deepEqual(widget.hitTest(place[0] + 3, place[1] + 10, view), [layer, row]);
     }
   }
 });

@@ -4,7 +4,8 @@ import { test } from "node:test";
 
 import { widget } from "./load.mjs";
 
-const ACTIONS = JSON.parse(process.env.KLDIVE_ACTIONS);
+/** @type {import("../../../workbench/widgets/divergence.js").Action[]} */
+const ACTIONS = JSON.parse(process.env.KLDIVE_ACTIONS ?? "[]");
 
 test("every key of the table leads to its action", () => {
   assert.ok(ACTIONS.length > 30);
@@ -36,6 +37,7 @@ test("letters that edit a notebook never reach it", () => {
 });
 
 function channel() {
+  /** @type {string[]} */
   const sent = [];
   const clock = { now: 0 };
   return { sent, clock, channel: new widget.Channel((r) => sent.push(r.id), () => clock.now) };
@@ -84,4 +86,44 @@ test("a cell is said as layer, token and meaning", () => {
 
 test("the module offers a widget and nothing on the page yet", () => {
   assert.equal(typeof widget.default.render, "function");
+});
+
+/** @typedef {import("../../../workbench/widgets/divergence.js").Answers["tile"]} TileAnswer */
+
+/** @type {TileAnswer} */
+const ANSWER = { id: "v:1", op: "tile", shape: [2, 3], grid: "g", level: 0, l0: 0, t0: 0 };
+
+test("bytes are the same whether they come bare or as a view of more", () => {
+  const all = Uint8Array.from([9, 1, 2, 3, 9]);
+  const view = new DataView(all.buffer, 1, 3);
+  assert.deepEqual([...widget.bytesOf(view)], [1, 2, 3]);
+  assert.deepEqual([...widget.bytesOf(all.slice(1, 4).buffer)], [1, 2, 3]);
+  for (const lost of [null, undefined]) assert.equal(widget.bytesOf(lost).length, 0);
+});
+
+test("a tile keeps its bytes when the message they came in is used again", () => {
+  const message = Uint8Array.from([2, 3, 4, 5, 6, 7]);
+  const tile = widget.tileOf(ANSWER, [new DataView(message.buffer)]);
+  message.fill(0);
+  assert.deepEqual([...tile.codes], [2, 3, 4, 5, 6, 7]);
+  assert.deepEqual([tile.shape, tile.error], [[2, 3], undefined]);
+});
+
+test("a tile that lost its bytes is an error, never a grid of something else", () => {
+  for (const buffers of [[], [new ArrayBuffer(5)]]) {
+    const { error, shape } = widget.tileOf(ANSWER, buffers);
+    assert.match(error ?? "", /lost on its way here: expected 2 x 3 bytes, got [05]\n/);
+    assert.deepEqual(shape, [0, 0]);
+  }
+});
+
+test("a tile that was refused carries the reason", () => {
+  assert.equal(widget.tileOf({ id: "v:1", op: "tile", error: "no lens" }, []).error, "no lens");
+});
+
+test("a step in a list goes round, and starts at the end it comes from", () => {
+  const steps = (/** @type {number} */ step) =>
+    [-1, 0, 1, 2].map((place) => widget.steppedTo(place, step, 3));
+  assert.deepEqual(steps(1), [0, 1, 2, 0]);
+  assert.deepEqual(steps(-1), [2, 2, 0, 1]);
 });
