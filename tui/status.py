@@ -107,6 +107,7 @@ class Status(Lines):
         found = []
         if self.background.alarm:
             found.append(Segment(f" {self.background.alarm} ", styles.CHIP_WARNING))
+        found += [Segment(f" {text} ", styles.CHIP_WARNING) for text in facts.newer]
         if facts.weights == "different":
             found.append(Segment(" WEIGHTS DIFFER ", styles.CHIP_WARNING))
         if facts.rows_compared < facts.rows_expected:

@@ -85,6 +85,22 @@ def test_where_tokens_part_what_comes_before_can_be_compared(
     assert "30 of 36 (83.3%) compared" in shown
 
 
+def test_show_reads_a_comparison_of_a_newer_format_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compared(make_pair(tmp_path), tmp_path / "out") == ExitCode.EQUAL
+    summary = tmp_path / "out" / "comparison.json"
+    body = json.loads(summary.read_text("utf-8"))
+    summary.write_text(json.dumps({**body, "version": 2}), "utf-8")
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "out")]) == ExitCode.EQUAL
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "format version 2, newer than this kldive reads (1): what it does not know" in shown
+    assert main(["show", str(tmp_path / "out"), "--json"]) == ExitCode.EQUAL
+    (line,) = json.loads(capsys.readouterr().out)["newer_format"]
+    assert line.startswith("format  version 2, newer than this kldive reads (1)")
+
+
 def test_show_prints_what_compare_printed_and_its_json_is_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -156,7 +156,8 @@ def edit(directory: Path, **changes: Any) -> None:
     "changes",
     [
         {"format": "zip"},
-        {"version": 99},
+        {"version": 0},
+        {"version": True},
         {"version": "1"},
         {"layers": None},
         {"layers": {"num_layers": -1, "num_rows": 36, "columns": []}},

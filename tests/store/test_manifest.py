@@ -119,10 +119,60 @@ def test_a_wrong_manifest_is_one_clear_error(value: Any) -> None:
     assert len(str(error)) < 1000
 
 
-def test_a_future_version_says_to_upgrade() -> None:
-    with pytest.raises(CaptureError, match="written by a newer kldive") as caught:
-        parse(body(version=2))
-    assert caught.value.do == "upgrade kldive"
+def newer(**changes: Any) -> dict[str, Any]:
+    """What a newer kldive may write: all that is known, and more."""
+    model = {"id": "toy", "num_layers": 2, "experts_by_layer": [8, 8]}
+    known = json.loads(
+        Manifest(
+            path="rollout",
+            sites={"embed": SiteInfo(dtype="float32", shape=(8,))},
+            weights={"w": ParameterSum(sum=1, numel=2, dtype="float32")},
+        ).to_json()
+    )
+    known["model"].update(model)
+    known["sites"]["layers.0.gate_in"] = {"codec": 3}
+    return {**known, "version": 2, "topology": {"tp": 8}, **changes}
+
+
+def test_of_a_newer_version_what_is_known_is_read_and_the_rest_is_left_out() -> None:
+    found = parse(newer())
+    assert found.newer_version == 2
+    assert found.model.num_layers == 2
+    assert list(found.sites) == ["embed"]
+    assert found.unknown_sites == ("layers.0.gate_in",)
+    assert parse(body()).newer_version is None
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.5, 2.0, True, None, "2", [2], HUGE, 2**40])
+def test_what_is_no_version_is_no_newer_version(version: Any) -> None:
+    with pytest.raises(CaptureError, match="a whole number as version"):
+        parse(newer(version=version))
+
+
+@pytest.mark.parametrize("name", sorted({*newer()} - {*("format", "version", "rows", "topology")}))
+def test_a_known_field_that_a_newer_version_lacks_is_one_clear_error(name: str) -> None:
+    found = newer()
+    del found[name]
+    with pytest.raises(CaptureError, match="newer format version 2; this kldive reads up to") as e:
+        parse(found)
+    assert name in str(e.value) or name == "path"
+    assert e.value.do == "update kldive"
+
+
+@pytest.mark.parametrize("value", [v for v in BAD.values() if isinstance(v, dict) and len(v) > 3])
+def test_what_is_wrong_is_wrong_in_a_newer_version_too(value: dict[str, Any]) -> None:
+    changes = {k: v for k, v in value.items() if k not in ("format", "version")}
+    unknown_alone: Any = BAD["a site that is not one"]
+    if changes.get("sites") == unknown_alone["sites"]:
+        changes["sites"] = {"embed": None}
+    with pytest.raises(CaptureError, match="newer format version 2") as caught:
+        parse(newer(**changes))
+    assert caught.value.do == "update kldive"
+
+
+def test_a_newer_manifest_is_never_written_back() -> None:
+    with pytest.raises(CaptureError, match="would be lost"):
+        parse(newer()).to_json()
 
 
 @pytest.mark.parametrize(
@@ -147,6 +197,8 @@ FIELDS = [*json.loads(Manifest(path="rollout").to_json()), "model.num_layers"]
 def test_no_manifest_ever_gives_another_error(changes: dict[str, Any]) -> None:
     with contextlib.suppress(CaptureError):
         parse(body(**changes))
+    with contextlib.suppress(CaptureError):
+        parse(newer(**changes))
 
 
 @pytest.mark.parametrize(

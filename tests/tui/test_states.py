@@ -6,6 +6,7 @@ Update with `pytest tests/tui/test_states.py --snapshot-update`.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,6 +127,15 @@ def newer() -> App[None]:
     return opened(open_job(directory))
 
 
+def newer_unreadable() -> App[None]:
+    directory = comparison()
+    summary = directory / "comparison.json"
+    found = {**json.loads(summary.read_text("utf-8")), "version": 2}
+    del found["kl"]
+    summary.write_text(json.dumps(found), "utf-8")
+    return opened(open_job(directory))
+
+
 def truncated() -> App[None]:
     table = comparison(b=replace(TRAINER, scale_experts=(1, 1.02))) / "layers.arrow"
     table.write_bytes(table.read_bytes()[:1000])
@@ -213,12 +223,16 @@ STATES: dict[str, State] = {
     ),
     "newer_version": State(
         make=newer,
+        says=[" format 2, newer than 1 ", "bit difference"],
+        settled=on_screen(Workbench),
+    ),
+    "newer_version_unreadable": State(
+        make=newer_unreadable,
         says=[
             "cannot be opened",
-            "this comparison was written by a newer kldive",
-            "format version 1 or older",
-            "version 2",
-            "upgrade kldive",
+            "this comparison is of the newer format version 2; this kldive reads up to version 1",
+            "a field kl",
+            "update kldive",
         ],
         settled=on_screen(TroubleScreen),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.view.synthetic import make_source
-from workbench.widgets import Divergence, fallback, view
+from workbench.widgets import Divergence, content, fallback, view
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -31,3 +31,12 @@ def test_the_picture_is_an_output_of_its_own_after_the_widget(
     assert "first flip: L1 t5" in saved["text/plain"]
     assert f'class="kld-saved kld-saved-{stepper.name}"' in saved["text/html"]
     assert stepper._about["name"] == stepper.name
+
+
+def test_a_newer_format_is_said_in_the_widget_and_in_what_is_saved() -> None:
+    source = make_source()
+    source.summary["version"] = 2
+    model = Divergence(source).model
+    said = "format 2, newer than 1"
+    assert said in content.about(model)["warnings"]
+    assert said in fallback.short_report(model)

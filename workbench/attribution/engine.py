@@ -56,6 +56,7 @@ def swap_reference_moe(
     """
     say = progress or _silent
     opened = comparison if isinstance(comparison, Comparison) else open_comparison(comparison)
+    opened.check_writable()
     a, b = opened.capture("a"), opened.capture("b")
     _check_engine(a.manifest)
     settings = _settings(a.manifest, logits="logits" in b.manifest.sites)

@@ -95,6 +95,7 @@ def bisect(
         CaptureError: The log cannot be read or written.
     """
     say = progress or _silent
+    comparison.check_writable()
     say("loading the model")
     a, b = comparison.capture("a").manifest, comparison.capture("b").manifest
     trainer = open_trainer(model, a, b)
@@ -133,6 +134,7 @@ def _silent(_stage: str) -> None:
 
 def add_results(comparison: Comparison, found: Mapping[str, Any]) -> Comparison:
     """The comparison with some results added to its summary, opened again."""
+    comparison.check_writable()
     body = {**comparison.summary, **{key: _plain(value) for key, value in found.items()}}
     replace_json(comparison.directory / SUMMARY_NAME, body)
     return open_comparison(comparison.directory)

@@ -98,6 +98,7 @@ def attribute(
     """
     say = progress or _silent
     opened = comparison if isinstance(comparison, Comparison) else open_comparison(comparison)
+    opened.check_writable()
     started = time.monotonic()
     a, b = opened.capture("a").manifest, opened.capture("b").manifest
     say("loading the model")

@@ -16,9 +16,11 @@ def command(directory: str, *, as_json: bool) -> int:
     DIRECTORY is what `kldive compare` or `kldive demo` wrote.
     """
     from workbench.cli.outcome import exit_code_of
+    from workbench.comparison.newer import with_notes
     from workbench.comparison.result import open_comparison
     from workbench.report.text import show
 
     comparison = open_comparison(directory)
-    click.echo(json.dumps(comparison.summary, indent=1) if as_json else show(comparison))
+    summary = with_notes(comparison.summary)
+    click.echo(json.dumps(summary, indent=1) if as_json else show(comparison))
     return exit_code_of(comparison.summary)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from workbench.comparison.newer import newer_side
 from workbench.names import DIRECTION, LOGPROB_CONVENTION, SAMPLING_SIDE, SITES, layer_site
 from workbench.store import Capture
 from workbench.store.manifest import MANIFEST_NAME
@@ -46,6 +47,7 @@ def side_facts(capture: Capture, out: Path) -> dict[str, Any]:
         "damaged": [str(error) for error in capture.damaged[:_SHOWN_DAMAGE]],
         "num_damaged": len(capture.damaged),
         "missing": dict(manifest.missing),
+        **newer_side(manifest),
     }
 
 

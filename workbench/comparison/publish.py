@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from workbench.comparison.newer import FORMAT_VERSION, newer_version
 from workbench.comparison.result import (
     ATTRIBUTION_NAME,
     FORMAT_NAME,
@@ -25,20 +26,27 @@ from workbench.comparison.result import (
     SUMMARY_NAME,
 )
 from workbench.errors import CaptureError
+from workbench.store.newer import unwritable_newer
 
 _OWN_FILES = frozenset({SUMMARY_NAME, ROWS_NAME, LAYERS_NAME, LOCAL_NAME, ATTRIBUTION_NAME})
 
 
 def check_target(out: Path) -> None:
-    """Refuses a target that holds anything but an earlier comparison.
+    """Refuses a target that holds anything but an earlier comparison, of no newer format.
 
     Raises:
-        CaptureError: The target is a file, or a directory with other files in it.
+        CaptureError: The target is a file, a directory with other files in it, or a comparison
+            that a newer kldive wrote.
     """
     if not out.exists():
         return
     names = {p.name for p in out.iterdir()} if out.is_dir() else {out.name}
-    if out.is_dir() and (not names or (names <= _OWN_FILES and _is_comparison(out))):
+    if out.is_dir() and not names:
+        return
+    if out.is_dir() and names <= _OWN_FILES and (earlier := _earlier(out)) is not None:
+        if (version := newer_version(earlier)) is not None:
+            do = "update kldive, or choose another directory"
+            raise unwritable_newer(out, version, reads=FORMAT_VERSION, do=do)
         return
     raise CaptureError(
         "will not write a comparison over something else",
@@ -49,12 +57,12 @@ def check_target(out: Path) -> None:
     )
 
 
-def _is_comparison(out: Path) -> bool:
+def _earlier(out: Path) -> dict[str, Any] | None:
     try:
         body = json.loads((out / SUMMARY_NAME).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(body, dict) and body.get("format") == FORMAT_NAME
+        return None
+    return body if isinstance(body, dict) and body.get("format") == FORMAT_NAME else None
 
 
 @contextmanager

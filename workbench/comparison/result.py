@@ -28,8 +28,10 @@ from workbench.comparison.layertable import (
     columns_from_json,
     unreadable_comparison,
 )
+from workbench.comparison.newer import FORMAT_VERSION, as_far_as_known, newer_version
 from workbench.comparison.recorded import Recorded, Vector, find_capture
 from workbench.comparison.selected import selected_by_either
+from workbench.comparison.shape import check_shape
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.errors import CaptureError, UsageError, did_you_mean
 from workbench.names import (
@@ -40,9 +42,9 @@ from workbench.names import (
     layer_site,
 )
 from workbench.store import Capture, open_capture, read_manifest
+from workbench.store.newer import is_version, unreadable_newer, unwritable_newer
 
 FORMAT_NAME: Final = "kldive-comparison"
-FORMAT_VERSION: Final = 1
 SUMMARY_NAME: Final = "comparison.json"
 ROWS_NAME: Final = "rows.parquet"
 LAYERS_NAME: Final = "layers.arrow"
@@ -118,6 +120,25 @@ class Comparison:
         self._excuses: dict[str, Excuses] = {}
         self._masks: dict[tuple[DivergenceClass, str], np.ndarray] = {}
 
+    @property
+    def newer_version(self) -> int | None:
+        """The version of a comparison whose format is newer than this kldive's, else None."""
+        return newer_version(self.summary)
+
+    def check_writable(self) -> None:
+        """Refuses to be written into when it is of a newer format.
+
+        Raises:
+            CaptureError: What this kldive does not know of it would be lost.
+        """
+        if (version := self.newer_version) is not None:
+            raise unwritable_newer(
+                self.directory,
+                version,
+                reads=FORMAT_VERSION,
+                do="update kldive, or compare the two captures again into another directory",
+            )
+
     def _read_shape(self) -> None:
         where = self.directory / SUMMARY_NAME
         layers = self.summary.get("layers")
@@ -132,6 +153,9 @@ class Comparison:
         self._local_columns = [] if local is None else columns_from_json(local, where)
         self._names = {column.name for column in (*self._columns, *self._local_columns)}
         try:
+            if self.newer_version is not None:
+                known = Precision.__dataclass_fields__
+                precision = {name: precision[name] for name in precision if name in known}
             self._precision = Precision(**precision)
         except TypeError as error:
             raise unreadable_comparison(
@@ -441,7 +465,8 @@ def open_comparison(directory: str | os.PathLike[str]) -> Comparison:
     """Opens a comparison for reading.
 
     Raises:
-        CaptureError: Not a comparison, a newer format, or damaged.
+        CaptureError: Not a comparison, damaged, or of a newer format in which something known is
+            missing or has another shape.
     """
     path = Path(directory)
     where = path / SUMMARY_NAME
@@ -464,14 +489,29 @@ def open_comparison(directory: str | os.PathLike[str]) -> Comparison:
     if not isinstance(summary, dict) or summary.get("format") != FORMAT_NAME:
         raise unreadable_comparison(where, f'format "{FORMAT_NAME}"', "something else")
     version = summary.get("version")
-    if type(version) is not int or version > FORMAT_VERSION:
-        raise CaptureError(
-            "this comparison was written by a newer kldive",
-            where=where,
-            expected=f"format version {FORMAT_VERSION} or older",
-            got=f"version {version!r}"[:80],
-            do="upgrade kldive, or compare the two captures again",
-        )
+    if not is_version(version):
+        raise unreadable_comparison(where, "a whole number as version", repr(version)[:80])
+    if version <= FORMAT_VERSION:
+        return _opened(path, summary)
+    try:
+        if not isinstance(summary.get("first"), dict):
+            raise unreadable_comparison(where, "an object as first", "something else")
+        summary = as_far_as_known(summary)
+        check_shape(summary, where)
+        return _opened(path, summary, profile=summary["tolerance"]["profile"])
+    except CaptureError as error:
+        raise unreadable_newer(
+            "this comparison", version, reads=FORMAT_VERSION, error=error
+        ) from error
+
+
+def _opened(path: Path, summary: dict[str, Any], *, profile: str = "") -> Comparison:
     comparison = Comparison(path, summary)
     _ = comparison.rows
+    if profile:
+        try:
+            comparison.budgets(profile)
+        except UsageError as error:
+            where = path / SUMMARY_NAME
+            raise unreadable_comparison(where, "a known tolerance profile", profile[:80]) from error
     return comparison

@@ -16,10 +16,10 @@ from workbench.comparison.align import Alignment, align
 from workbench.comparison.columns import NUMERIC_SITES
 from workbench.comparison.contracts import relate
 from workbench.comparison.measure import Measured, Measurement
+from workbench.comparison.newer import FORMAT_VERSION, newer_notes, newer_side
 from workbench.comparison.publish import check_target, staged, write_summary
 from workbench.comparison.result import (
     FORMAT_NAME,
-    FORMAT_VERSION,
     LAYERS_NAME,
     ROWS_NAME,
     Comparison,
@@ -74,6 +74,9 @@ def compare(
     target = Path(out)
     check_target(target)
     side_a, side_b = _opened(a), _opened(b)
+    sides = {"a": newer_side(side_a.manifest), "b": newer_side(side_b.manifest)}
+    for title, text in newer_notes(sides):
+        say(f"{title}  {text}")
     say("aligning rows")
     alignment = align(side_a, side_b, common_prefix=common_prefix)
     cut = alignment.cut

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from workbench.comparison.newer import newer_notes
 from workbench.comparison.result import Comparison
 from workbench.names import DIVERGENCE_CLASSES, DivergenceClass, Status, WeightsStatus
 from workbench.report.attribution import attribution
@@ -94,6 +95,8 @@ def _facts(summary: Mapping[str, Any]) -> Table:
     table.add_row("A rollout", _side(summary["a"]))
     table.add_row("B trainer", _side(summary["b"]))
     table.add_row("model", _model(summary["a"]["model"]))
+    for title, text in newer_notes(summary):
+        table.add_row(title, Text(text, "bold yellow"))
     table.add_row("result", _result(summary))
     weights = summary["weights"]
     table.add_row(

@@ -17,7 +17,8 @@ import polars as pl
 
 from workbench.errors import CaptureError
 from workbench.store.arrays import ChunkArrays
-from workbench.store.manifest import ChunkEntry, Manifest, read_manifest
+from workbench.store.manifest import FORMAT_VERSION, ChunkEntry, Manifest, read_manifest
+from workbench.store.newer import unreadable_newer
 from workbench.store.tokens import TOKEN_SCHEMA, read_tokens
 from workbench.store.writer import COVERS_SUFFIX
 
@@ -60,7 +61,10 @@ class ArrayChunk:
         return self._arrays[name]
 
     def _check_arrays(self, where: Path, manifest: Manifest) -> None:
+        unknown = {n + suffix for n in manifest.unknown_sites for suffix in ("", COVERS_SUFFIX)}
         for name, slot in self._arrays.slots.items():
+            if name in unknown:
+                continue
             site = manifest.sites.get(name)
             if name.endswith(COVERS_SUFFIX):
                 self._check_cover(where, name)
@@ -128,7 +132,7 @@ class Capture:
                     _check_crc(directory / entry.tokens, entry.tokens_crc)
                 self.chunks.append(Chunk(index, entry, directory, manifest))
             except CaptureError as error:
-                self.damaged.append(error)
+                self.damaged.append(_of_a_newer(error, manifest))
 
     @property
     def complete(self) -> bool:
@@ -213,6 +217,15 @@ def _check_crc(path: Path, expected: int) -> None:
         raise _mismatch(path, "a readable file", error.strerror or str(error)) from error
     if crc != expected:
         raise _mismatch(path, f"CRC-32 {expected:08x}", f"{crc:08x}")
+
+
+def _of_a_newer(error: CaptureError, manifest: Manifest) -> CaptureError:
+    """The error itself; of a newer capture, one that does not call its chunk damaged."""
+    version = manifest.newer_version
+    if version is None:
+        return error
+    what = "a chunk of this capture cannot be read: it"
+    return unreadable_newer(what, version, reads=FORMAT_VERSION, error=error)
 
 
 def _mismatch(path: Path, expected: str, got: str) -> CaptureError:

@@ -17,6 +17,7 @@ from workbench import names
 from workbench.errors import CaptureError
 from workbench.names import split_site
 from workbench.store.dtypes import DTYPE_NAMES
+from workbench.store.newer import is_version, unreadable_newer, unwritable_newer
 
 FORMAT_NAME: Final = "kldive-capture"
 FORMAT_VERSION: Final = 1
@@ -103,6 +104,8 @@ class Manifest:
         counts: Rows recomputed, dropped and so on, by name.
         chunks: Finished chunks in order.
         complete: Whether the recording ended in order.
+        newer_version: Format version of a file that is newer than `FORMAT_VERSION`, else None.
+        unknown_sites: Names of recorded sites that a newer file has and that are not known here.
     """
 
     path: names.Path
@@ -121,6 +124,8 @@ class Manifest:
     convention: str = names.LOGPROB_CONVENTION
     chunks: tuple[ChunkEntry, ...] = ()
     complete: bool = False
+    newer_version: int | None = None
+    unknown_sites: tuple[str, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -128,8 +133,21 @@ class Manifest:
         return sum(chunk.rows for chunk in self.chunks)
 
     def to_json(self) -> str:
-        """The text of `manifest.json`."""
+        """The text of `manifest.json`.
+
+        Raises:
+            CaptureError: It was read from a newer file: what was left out would be lost.
+        """
+        if self.newer_version is not None:
+            raise unwritable_newer(
+                Path(MANIFEST_NAME),
+                self.newer_version,
+                reads=FORMAT_VERSION,
+                do="update kldive",
+            )
         body = asdict(self)
+        for read_only in ("newer_version", "unknown_sites"):
+            del body[read_only]
         # 64-bit sums as text: many JSON readers keep only 53 bits of a number.
         body["weights"] = {
             name: {"sum": f"{p.sum:016x}", "numel": p.numel, "dtype": p.dtype}
@@ -142,8 +160,11 @@ class Manifest:
 def parse_manifest(text: str, where: Path) -> Manifest:
     """Reads and checks the text of a manifest.
 
+    Of a newer version everything that is known must be there; what is not known is left out.
+
     Raises:
-        CaptureError: Not JSON, not a capture, a future version, or a field of the wrong kind.
+        CaptureError: Not JSON, not a capture, a field of the wrong kind, or, in a newer version,
+            one that is missing.
     """
     try:
         body = json.loads(text)
@@ -153,17 +174,16 @@ def parse_manifest(text: str, where: Path) -> Manifest:
         got = body.get("format") if isinstance(body, dict) else type(body).__name__
         raise _broken(where, f'format "{FORMAT_NAME}"', repr(got)[:80])
     version = body.get("version")
-    if type(version) is not int or version < 1:
+    if not is_version(version):
         raise _broken(where, "a whole number as version", repr(version)[:80])
-    if version > FORMAT_VERSION:
-        raise CaptureError(
-            "this capture was written by a newer kldive",
-            where=where,
-            expected=f"format version {FORMAT_VERSION} or older",
-            got=f"version {version}",
-            do="upgrade kldive",
-        )
-    return _Fields(body, where).manifest()
+    if version <= FORMAT_VERSION:
+        return _Fields(body, where).manifest()
+    try:
+        return _Fields(body, where, newer_version=version).manifest()
+    except CaptureError as error:
+        raise unreadable_newer(
+            "this capture", version, reads=FORMAT_VERSION, error=error
+        ) from error
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -193,14 +213,21 @@ def read_manifest(directory: Path) -> Manifest:
 class _Fields:
     """Typed access to the parsed JSON of one manifest; every failure names the field."""
 
-    def __init__(self, body: dict[str, Any], where: Path) -> None:
+    def __init__(
+        self, body: dict[str, Any], where: Path, *, newer_version: int | None = None
+    ) -> None:
         self.body = body
         self.where = where
+        self.newer_version = newer_version
+        self.unknown_sites: list[str] = []
 
     def get(self, name: str, kind: type, default: Any, body: Any = None) -> Any:
         source = self.body if body is None else body
         if not isinstance(source, dict):
             raise _broken(self.where, f"an object that holds {name}", type(source).__name__)
+        if self.newer_version is not None and name not in source:
+            # A default would hide that a newer format calls it something else.
+            raise _broken(self.where, f"a field {name}", "none")
         value = source.get(name, default)
         # bool is an int to isinstance, and never meant here.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -213,6 +240,7 @@ class _Fields:
         path = self.get("path", str, "")
         if path not in get_args(names.Path):
             raise _broken(self.where, "path rollout or trainer", repr(path)[:80])
+        sites = self._sites()
         return Manifest(
             path=path,
             engine=self.get("engine", str, ""),
@@ -222,7 +250,7 @@ class _Fields:
             model=self._model(),
             knobs=self.get("knobs", dict, {}),
             contracts=self.get("contracts", dict, {}),
-            sites=self._sites(),
+            sites=sites,
             missing=self._texts("missing"),
             weights=self._weights(),
             router_pair_norm=self._norms(),
@@ -232,6 +260,8 @@ class _Fields:
             convention=self.get("convention", str, ""),
             chunks=tuple(self._chunk(entry) for entry in self.get("chunks", list, [])),
             complete=self.get("complete", bool, False),
+            newer_version=self.newer_version,
+            unknown_sites=tuple(self.unknown_sites),
         )
 
     def _texts(self, name: str) -> dict[str, str]:
@@ -264,6 +294,9 @@ class _Fields:
             try:
                 split_site(name)
             except ValueError as error:
+                if self.newer_version is not None:
+                    self.unknown_sites.append(name)
+                    continue
                 raise _broken(self.where, "canonical site names", str(error)) from error
             dtype = self.get("dtype", str, "", entry)
             if dtype not in DTYPE_NAMES:

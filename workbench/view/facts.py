@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.address import Address
+from workbench.comparison.newer import newer_chips
 from workbench.errors import CaptureError
 from workbench.names import (
     DEFAULT_CLASS_ORDER,
@@ -77,6 +78,7 @@ class ComparisonFacts:
         jump: Where the error enters, when total error tells.
         first_rows: Row of the first divergence of each class that has one.
         alone: `A` or `B` when only that side was opened; empty when there are two.
+        newer: What is of a newer format than is read whole, in a few words each.
     """
 
     a: SideFacts
@@ -96,6 +98,7 @@ class ComparisonFacts:
     jump: JumpFacts | None
     first_rows: Mapping[DivergenceClass, int]
     alone: str
+    newer: tuple[str, ...] = ()
 
     def layer_kind(self, layer: int) -> str:
         """`moe`, `dense`, or empty when the captures did not say."""
@@ -125,6 +128,7 @@ def comparison_facts(source: Source) -> ComparisonFacts:
         jump=_jump(summary),
         first_rows=_first_rows(source),
         alone=str(summary.get("alone") or ""),
+        newer=newer_chips(summary),
     )
 
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from workbench.comparison.columns import ROW_SCHEMA, known_columns
 from workbench.comparison.excuses import Excuses
+from workbench.comparison.newer import newer_side
 from workbench.comparison.result import CellNumbers, CellPair
 from workbench.comparison.tolerance import Budgets, Precision, budgets
 from workbench.names import LAYER_SITES, MODEL_SITES, DivergenceClass, layer_site
@@ -62,6 +63,7 @@ class OneSide:
             "version": manifest.versions.get(manifest.engine, ""),
             "dtype": manifest.dtype,
             "model": model,
+            **newer_side(manifest),
         }
         absent = {"engine": "not opened", "version": "", "dtype": "", "model": model}
         found = self.budgets()

@@ -70,7 +70,7 @@ def _side(title: str, facts: SideFacts) -> dict[str, str]:
 
 def _warnings(model: ViewModel) -> list[str]:
     facts = model.facts
-    found = ["weights differ"] if facts.weights == "different" else []
+    found = [*facts.newer, *(["weights differ"] if facts.weights == "different" else [])]
     if facts.rows_compared < facts.rows_expected:
         found.append(f"{count(facts.rows_compared)} of {count(facts.rows_expected)} rows compared")
     return found

@@ -60,6 +60,7 @@ def short_report(model: ViewModel) -> str:
         f"kldive · {facts.model}",
         f"A rollout  {facts.a.engine} {facts.a.version} {facts.a.dtype}",
         f"B trainer  {facts.b.engine} {facts.b.version} {facts.b.dtype}",
+        *facts.newer,
         verdict_line(model).text,
         headline(model).text,
         f"step through it:  kldive tui {model.source.directory}",
