@@ -19,12 +19,13 @@ from textual.screen import Screen
 from textual.widgets import Static
 from textual.worker import Worker
 
-from tui.background import Background, Follow, Renewed
+from tui.background import Background, Follow, Renewed, Told
 from tui.commands import ActionProvider
 from tui.dialogs import DIALOGS
 from tui.drill import DrillScreen
 from tui.footer import Footer
 from tui.grid import Grid
+from tui.guarded import Guarded, guarded
 from tui.help import HelpScreen
 from tui.host import Host
 from tui.inspector import Inspector
@@ -36,7 +37,7 @@ from tui.status import Status
 from tui.strip import TokenStrip
 from tui.swaps import SwapScreen
 from workbench.address import Address
-from workbench.view.actions import ACTION_BY_ID, ACTIONS
+from workbench.view.actions import ACTION_BY_ID, ACTIONS, key_name
 from workbench.view.experiments import experiments
 from workbench.view.keymap import DEFAULT_KEYS, Keymap
 from workbench.view.lenses import LENSES
@@ -46,7 +47,7 @@ from workbench.view.state import Cell, ViewState
 from workbench.view.walk import Stop
 
 
-class Workbench(Screen[None]):
+class Workbench(Screen[None], Guarded):
     """The main screen, over one view-model.
 
     Args:
@@ -71,7 +72,7 @@ class Workbench(Screen[None]):
         self._own: dict[str, Callable[[], object]] = {
             **{name: partial(ask, self) for name, ask in DIALOGS.items()},
             "drill.show": self._drill,
-            "failures.show": self._show_failures,
+            "failures.show": self.show_failures,
             "help.show": lambda: self.app.push_screen(
                 HelpScreen(LENSES[self.model.state.lens], self.model.legend(), self.keymap)
             ),
@@ -108,17 +109,24 @@ class Workbench(Screen[None]):
         changed = {n: keys for n, keys in self.keymap.items() if keys != DEFAULT_KEYS[n]}
         self.app.set_keymap({name: ",".join(keys) for name, keys in changed.items()})
         # The picture first: reading ahead takes the processor from it.
-        self.call_after_refresh(self.background.start)
+        self.call_after_refresh(self._begin)
+
+    @guarded
+    def _begin(self) -> None:
+        self.background.start()
 
     def on_unmount(self) -> None:
         self.background.stop()
 
     def on_told(self) -> None:
         self.status.rebuild()
+        # The drill covers the status bar and says what failed itself.
+        if isinstance(self.app.screen, DrillScreen):
+            self.app.screen.head.rebuild()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if self.background.heard(event.worker, event.state):
-            self.status.rebuild()
+            self.on_told()
 
     def on_renewed(self, event: Renewed) -> None:
         """Shows a recording that has grown; the cursor stays on its token, or at the end."""
@@ -150,21 +158,43 @@ class Workbench(Screen[None]):
 
     def perform(self, action_id: str) -> None:
         """Carries out an action by id and shows what changed."""
-        if ACTION_BY_ID[action_id].run is None:
-            self._own[action_id]()
-            return
-        before = self.model.state
-        try:
-            self.model.act(action_id)
-            # What cannot be read must be known before it is drawn.
-            self.model.codes()
-        except Exception as error:  # noqa: BLE001  (kept for the person; the session goes on)
-            self.model.state = before
-            self.background.fail(ACTION_BY_ID[action_id].title, error)
-            self.status.rebuild()
-            return
+        action = ACTION_BY_ID[action_id]
+        if action.run is None:
+            self.attempt(action.title, self._own[action_id])
+        else:
+            self.attempt(action.title, lambda: self._act(action_id))
+
+    def _act(self, action_id: str) -> None:
+        before = self.model.act(action_id)
+        # What cannot be read must be known before it is drawn.
+        self.model.codes()
         self.show(before)
 
+    def attempt(self, what: str, work: Callable[[], object]) -> None:
+        """Does something that a person asked for; whatever it raises is kept, undone and said.
+
+        Args:
+            what: What is being done.
+            work: Does it.
+        """
+        before = self.model.state
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  (kept for the person; the session goes on)
+            self.model.state = before
+            self.failed(what, error)
+
+    @property
+    def failures_key(self) -> str:
+        """The key that shows the latest failure, as it is printed on a keyboard."""
+        return key_name(self.keymap["failures.show"][0])
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Keeps a failure; the status bar says so as soon as it can be drawn."""
+        if self.background.fail(what, error):
+            self.post_message(Told())
+
+    @guarded
     def show(self, before: ViewState) -> None:
         """Draws the model's state, given the one that is on the screen."""
         after = self.model.state
@@ -195,19 +225,22 @@ class Workbench(Screen[None]):
         self.show(self.model.move_to(Cell(self.model.state.layer, event.row)))
 
     def _drill(self) -> None:
-        def chosen(stop: Stop | None) -> None:
-            if stop is not None:
-                self.show(self.model.move_to(stop.cell, stop.site or self.model.state.site))
-
         if self.model.num_rows:
-            self.app.push_screen(DrillScreen(self.model, self.show, self.keymap), chosen)
+            drill = DrillScreen(self.model, self.show, self.keymap, lambda: self.background.alarm)
+            self.app.push_screen(drill, self._come_back)
+
+    @guarded
+    def _come_back(self, stop: Stop | None) -> None:
+        if stop is not None:
+            self.show(self.model.move_to(stop.cell, stop.site or self.model.state.site))
 
     def _show_swaps(self) -> None:
         self.app.push_screen(
-            SwapScreen(experiments(self.model.source), self.model.attribute_command)
+            SwapScreen(experiments(self.model.source), self.model.attribute_command, self.keymap)
         )
 
-    def _show_failures(self) -> None:
+    def show_failures(self) -> None:
+        """The latest failure in full."""
         details = self.background.details()
         if details is None:
             self.show(self.model.say("nothing has failed"))

@@ -15,6 +15,7 @@ from textual.worker import Worker, WorkerState
 
 from tui.job import Progress, StoppedError
 from tui.trouble import DetailsScreen
+from workbench.view.keymap import scroll_hint
 
 if TYPE_CHECKING:
     from tui.app import Workbench
@@ -113,9 +114,21 @@ class Background:
         self._progress.check()
         self._screen.post_message(Renewed(model))
 
-    def fail(self, what: str, error: BaseException) -> None:
-        """Keeps a failure."""
+    def fail(self, what: str, error: BaseException) -> bool:
+        """Keeps a failure, latest last; one that is known already only moves to the end.
+
+        Returns:
+            Whether the latest failure is another one than before.
+        """
+        latest = self._latest
+        known = (what, type(error))
+        self.failures = [f for f in self.failures if (f.what, type(f.error)) != known]
         self.failures.append(Failure(what, error))
+        return latest != known
+
+    @property
+    def _latest(self) -> tuple[str, type[BaseException]] | None:
+        return (self.failures[-1].what, type(self.failures[-1].error)) if self.failures else None
 
     def heard(self, worker: Worker[object], state: WorkerState) -> bool:
         """Takes note of a worker's change of state; True when the status bar has to change."""
@@ -133,8 +146,10 @@ class Background:
     @property
     def alarm(self) -> str:
         """For the status bar: what failed last; empty when nothing has."""
-        return f"{self.failures[-1].what} failed; ! says why" if self.failures else ""
+        key = self._screen.failures_key
+        return f"{self.failures[-1].what} failed; {key} says why" if self.failures else ""
 
     def details(self) -> DetailsScreen | None:
         """The latest failure in full."""
-        return DetailsScreen(*self.failures[-1]) if self.failures else None
+        hint = scroll_hint(self._screen.keymap, "closes")
+        return DetailsScreen(*self.failures[-1], hint) if self.failures else None

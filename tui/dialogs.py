@@ -222,7 +222,10 @@ def copy_link(bench: Workbench) -> None:
 
 def _choose(bench: Workbench, menu: Menu, act: Callable[[str], ViewState | None]) -> None:
     def chosen(answer: str | None) -> None:
-        before = None if answer is None else act(answer)
+        if answer is not None:
+            bench.attempt(menu.title_text, lambda: shown(act(answer)))
+
+    def shown(before: ViewState | None) -> None:
         if before is not None:
             bench.show(before)
 
@@ -231,8 +234,10 @@ def _choose(bench: Workbench, menu: Menu, act: Callable[[str], ViewState | None]
 
 def _ask(bench: Workbench, prompt: Prompt, act: Callable[[str], ViewState]) -> None:
     def given(answer: str | None) -> None:
-        if answer is None:
-            return
+        if answer is not None:
+            bench.attempt(prompt.label, lambda: shown(answer))
+
+    def shown(answer: str) -> None:
         try:
             bench.show(act(answer))
         except KldiveError as error:

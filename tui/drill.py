@@ -16,19 +16,23 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 
 from tui.drill_experts import experts_page
-from tui.drill_page import Line, Page, PageView, text_of
+from tui.drill_page import Line, Page, PageView, TextPage, paragraph, text_of
 from tui.drill_pin import pin_page
 from tui.drill_trace import AcrossPage, TracePage
 from tui.drill_vector import vector_page
+from tui.guarded import Guarded
+from tui.help import HelpScreen
 from tui.lines import Lines
-from tui.styles import BAR, BAR_BOLD, BAR_MUTED, BASE, CURSOR, KEY, MUTED
+from tui.styles import BAR, BAR_BOLD, BAR_MUTED, BASE, CHIP_WARNING, CURSOR, KEY, MUTED
 from workbench.view.actions import key_name
 from workbench.view.drill.across import Across
 from workbench.view.drill.beside import beside_pin
 from workbench.view.drill.experts import expert_facts
 from workbench.view.drill.trace import trace
 from workbench.view.drill.vectors import vector_facts
-from workbench.view.keymap import DEFAULT_KEYS, Keymap
+from workbench.view.drill_actions import DRILL_ACTIONS, DRILL_PAGES
+from workbench.view.keymap import DEFAULT_KEYS, Keymap, drill_keys
+from workbench.view.lenses import LENSES
 from workbench.view.model import ViewModel
 from workbench.view.numbers import count
 from workbench.view.rows import cut, cut_sentence, escape, quote
@@ -41,34 +45,50 @@ _SHORT: Final = ("vector", "experts", "layers", "tokens", "pin")
 WIDE: Final = 100
 _COPY_LINES: Final = 2000
 """A longer page is copied as far as it can be seen."""
+_DOES: Final = {
+    "cursor.left": "turn(-1)",
+    "cursor.right": "turn(1)",
+    **{action.id: f"open({number})" for number, action in enumerate(DRILL_PAGES)},
+    "cursor.down": "move(1)",
+    "cursor.up": "move(-1)",
+    "page.forward": "leaf(1)",
+    "page.back": "leaf(-1)",
+    "token.first": "go(False)",
+    "token.last": "go(True)",
+    "layer.first": "go(False)",
+    "layer.last": "go(True)",
+    "drill.show": "jump",
+    "site.next": "step('site.next')",
+    "site.previous": "step('site.previous')",
+    "order.toggle": "sort",
+    "copy.cell": "copy",
+    "failures.show": "failures",
+    "help.show": "help",
+    "back": "dismiss",
+    "quit": "dismiss",
+}
+"""What each action of the drill calls."""
 
 
-class DrillScreen(ModalScreen[Stop | None]):
+class DrillScreen(ModalScreen[Stop | None], Guarded):
     """Everything about one cell; gives the place to go to, or None.
 
     Args:
         model: The view-model; `.` and `,` move its cursor.
         show: Draws the workbench below after that.
         keymap: The keys of every action.
+        alarm: What failed last, in words; "" when nothing has.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "Back"),
-        Binding("enter", "jump", "Go there"),
-        Binding("tab,l,right", "turn(1)", "Next page"),
-        Binding("shift+tab,h,left", "turn(-1)", "Previous page"),
-        *(Binding(str(i), f"open({i - 1})", title) for i, title in enumerate(TITLES, start=1)),
-        Binding("j,down", "move(1)", "Down"),
-        Binding("k,up", "move(-1)", "Up"),
-        Binding("pagedown,space", "leaf(1)", "Page down"),
-        Binding("pageup", "leaf(-1)", "Page up"),
-        Binding("g,home", "go(False)", "First line"),
-        Binding("G,end", "go(True)", "Last line"),
         # With the ids of the table, so that a person's own keys hold here too.
-        Binding("full_stop", "step('site.next')", "Next site", id="site.next"),
-        Binding("comma", "step('site.previous')", "Previous site", id="site.previous"),
-        Binding("o", "sort", "Order"),
-        Binding("y", "copy", "Copy", id="copy.cell"),
+        *(
+            Binding(",".join(action.keys), _DOES[action.id], action.title, id=action.id)
+            for action in DRILL_ACTIONS
+        ),
+        # Nobody can choose these: terminals and forms have them for moving on.
+        Binding("tab", "turn(1)", "Next page"),
+        Binding("shift+tab", "turn(-1)", "Previous page"),
     ]
 
     def __init__(
@@ -76,10 +96,13 @@ class DrillScreen(ModalScreen[Stop | None]):
         model: ViewModel,
         show: Callable[[ViewState], None],
         keymap: Keymap = DEFAULT_KEYS,
+        alarm: Callable[[], str] = str,
     ) -> None:
         super().__init__()
         self.model = model
         self.keymap = keymap
+        self.keys = drill_keys(keymap)
+        self.alarm = alarm
         self.number = 0
         self.said = ""
         self._show_below = show
@@ -105,7 +128,13 @@ class DrillScreen(ModalScreen[Stop | None]):
             self.view.go(place)
 
     def _page(self, width: int) -> Page:
-        """The open page at a width."""
+        """The open page at a width; one line that says so when it cannot be made."""
+        try:
+            return self._made(width)
+        except Exception as error:  # noqa: BLE001  (told; the other pages go on)
+            return TextPage(width, paragraph(self.undrawn(error), BASE, width))
+
+    def _made(self, width: int) -> Page:
         model, stop = self.model, self.stop
         if self.number == 0:
             return vector_page(vector_facts(model.source, stop), budget_of(model, stop), width)
@@ -178,6 +207,10 @@ class DrillScreen(ModalScreen[Stop | None]):
         if target is not None:
             self.dismiss(target)
 
+    def action_help(self) -> None:
+        lens = LENSES[self.model.state.lens]
+        self.app.push_screen(HelpScreen(lens, self.model.legend(), self.keys, DRILL_ACTIONS))
+
     def action_copy(self) -> None:
         page = self.view.page
         first, stop = (0, len(page)) if len(page) <= _COPY_LINES else self.view.seen
@@ -189,8 +222,11 @@ class DrillScreen(ModalScreen[Stop | None]):
         self.foot.rebuild()
 
     def key_names(self, *action_ids: str) -> str:
-        """The first key of each action, as it is printed on a keyboard."""
-        return " ".join(key_name(self.keymap[action_id][0]) for action_id in action_ids)
+        """The first key of each action, as it is printed on a keyboard, in small letters."""
+        keys = (self.keys[action_id] for action_id in action_ids)
+        # A person's own keys may have taken all those of an action.
+        names = [key_name(own[0]) for own in keys if own]
+        return " ".join(name if len(name) == 1 else name.lower() for name in names)
 
     @property
     def title_text(self) -> str:
@@ -201,7 +237,7 @@ class DrillScreen(ModalScreen[Stop | None]):
 
 
 class DrillHead(Lines):
-    """Four lines: the cell, what happens at the site, the pages, a gap."""
+    """Four lines: the cell, what happens at the site, the pages, and what failed or a gap."""
 
     def __init__(self, screen: DrillScreen) -> None:
         super().__init__("drill-head")
@@ -212,14 +248,17 @@ class DrillHead(Lines):
         title = Segment(f" {cut(drill.title_text, width - 2)}", BAR_BOLD)
         said = Segment(f" {cut_sentence(step_text(drill.model, drill.stop), width - 2)}", BASE)
         fill = Segment(" " * (width - title.cell_length), BAR)
-        return [[title, fill], [said], self._tabs(width), []]
+        alarm = cut(f" {drill.alarm()} ", width - 2)
+        failed = [Segment(" ", BASE), Segment(alarm, CHIP_WARNING)] if alarm.strip() else []
+        return [[title, fill], [said], self._tabs(width), failed]
 
     def _tabs(self, width: int) -> Line:
         names = TITLES if sum(len(name) + 6 for name in TITLES) < width else _SHORT
         line = [Segment(" ", BASE)]
         for number, name in enumerate(names):
             style = CURSOR if number == self._drill.number else MUTED
-            line += [Segment(f" {number + 1} {name} ", style), Segment(" ", BASE)]
+            key = self._drill.key_names(DRILL_PAGES[number].id)
+            line += [Segment(f" {key} {name} ", style), Segment(" ", BASE)]
         return line
 
 
@@ -238,9 +277,9 @@ class DrillFoot(Lines):
         right = Segment(f"{said or where} ", BAR_BOLD if said else BAR_MUTED)
         gap = "   " if width >= WIDE else "  "
         keys = (
-            ("esc", "back"),
+            (self._drill.key_names("back"), "back"),
             ("tab", "page"),
-            *view.page.keys,
+            *((self._drill.key_names(*ids), words) for ids, words in view.page.keys),
             (self._drill.key_names("site.next", "site.previous"), "site"),
             (self._drill.key_names("copy.cell"), "copy"),
         )

@@ -6,7 +6,7 @@ Nothing is built per line beforehand, so a page of 32,768 lines opens as fast as
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -15,11 +15,13 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from tui.guarded import Guarded
 from tui.styles import BASE, BOLD
 from workbench.view import palette
 from workbench.view.walk import Stop
 
 Line = list[Segment]
+MOVE: Final = ("cursor.down", "cursor.up")
 _CURSOR: Style = Style(bgcolor=palette.RAISED, bold=True)
 
 
@@ -27,13 +29,13 @@ class Page:
     """What a page has to say, at one width.
 
     Attributes:
-        keys: Keys of this page and words for them, for the footer.
+        keys: Actions of this page and words for them, for the footer.
         heads: Lines that stay at the top.
         cursor: The line that the cursor starts on; None for a page that only scrolls. Lines of a
             page with a cursor leave one column for its mark.
     """
 
-    keys: ClassVar[tuple[tuple[str, str], ...]] = (("j k", "scroll"),)
+    keys: ClassVar[tuple[tuple[tuple[str, ...], str], ...]] = ((MOVE, "scroll"),)
     cursor: int | None = None
 
     def __init__(self, width: int) -> None:
@@ -81,7 +83,7 @@ def text_of(line: Line) -> str:
     return "".join(part.text for part in line).rstrip()
 
 
-class PageView(ScrollView, can_focus=False):
+class PageView(ScrollView, Guarded, can_focus=False):
     """The part of a page that can be seen.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from rich.style import Style
 
-from tui.drill_page import Line, Page
+from tui.drill_page import MOVE, Line, Page
 from tui.styles import BASE, BOLD, CODE, GOOD, MUTED
 from workbench.view.drill.across import Across, RowLine, SortBy
 from workbench.view.drill.flips import Flip
@@ -41,7 +41,7 @@ class TracePage(Page):
         here: Where the drill is.
     """
 
-    keys: ClassVar = (("j k", "move"), ("enter", "go"))
+    keys: ClassVar = ((MOVE, "move"), (("drill.show",), "go"))
 
     def __init__(self, width: int, lines: list[TraceLine], row: int, here: Stop) -> None:
         super().__init__(width)
@@ -152,7 +152,7 @@ class AcrossPage(Page):
         row: The cursor's row.
     """
 
-    keys: ClassVar = (("j k", "move"), ("enter", "go"), ("o", "sort"))
+    keys: ClassVar = ((MOVE, "move"), (("drill.show",), "go"), (("order.toggle",), "sort"))
 
     def __init__(self, width: int, across: Across, row: int) -> None:
         super().__init__(width)

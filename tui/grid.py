@@ -16,6 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui import cells
+from tui.guarded import Guarded, guarded
 from tui.headings import heading_line
 from tui.styles import BASE, SELECTED
 from workbench.view.geometry import Geometry, Viewport
@@ -25,7 +26,7 @@ from workbench.view.state import Cell, ViewState
 from workbench.view.tiles import pool_layers
 
 
-class Grid(ScrollView, can_focus=False):
+class Grid(ScrollView, Guarded, can_focus=False):
     """The whole comparison through the current lens.
 
     Attributes:
@@ -79,6 +80,7 @@ class Grid(ScrollView, can_focus=False):
         self.refresh()
         self.post_message(self.Moved())
 
+    @guarded
     def show(self, before: ViewState) -> None:
         """Draws the model's state, given the one that is on the screen."""
         after = self.model.state

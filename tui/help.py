@@ -15,12 +15,13 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.scrolling import CLOSE, SCROLL, Scrolling
 from tui.styles import CODE, KEY
 from workbench.names import DEFAULT_CLASS_ORDER, DIRECTION
-from workbench.view.actions import ACTIONS, GROUP_TITLES, key_name
+from workbench.view.actions import ACTIONS, GROUP_TITLES, Action, key_name
 from workbench.view.actions import Group as ActionGroup
 from workbench.view.classes import CLASS_HELP, CLASS_TITLES
-from workbench.view.keymap import Keymap, keymap_path
+from workbench.view.keymap import Keymap, keymap_path, scroll_hint
 from workbench.view.lenses import Lens, is_error_lens
 from workbench.view.palette import ABSENT, ABSENT_GLYPH, LOOKS, code_of_level
 
@@ -29,46 +30,48 @@ _KEY = Style(color=KEY.color, bold=True)
 _FIRST_WIDTH = 20
 
 
-class HelpScreen(ModalScreen[None]):
-    """Everything a person may want to look up, in one page that scrolls."""
+class HelpScreen(ModalScreen[None], Scrolling):
+    """Everything a person may want to look up, in one page that scrolls.
+
+    Args:
+        lens, legend: The lens, and what its levels mean.
+        keymap: Keys of every action.
+        actions: What can be done on the screen that asks.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,f1", "dismiss", "Close"),
-        Binding("j,down", "down", "Down", show=False),
-        Binding("k,up", "up", "Up", show=False),
-        Binding("pagedown,space", "page_down", "Page down", show=False),
-        Binding("pageup", "page_up", "Page up", show=False),
+        Binding("question_mark,f1", "dismiss", "Close", id="help.show"),
+        *CLOSE,
+        *SCROLL,
     ]
 
-    def __init__(self, lens: Lens, legend: tuple[str, ...], keymap: Keymap) -> None:
+    def __init__(
+        self,
+        lens: Lens,
+        legend: tuple[str, ...],
+        keymap: Keymap,
+        actions: tuple[Action, ...] = ACTIONS,
+    ) -> None:
         super().__init__()
+        self.actions = actions
         self.lens = lens
         self.legend = legend
         self.keymap = keymap
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(help_text(self.lens, self.legend, self.keymap))
-
-    def action_down(self) -> None:
-        self.query_one("#help").scroll_relative(y=1, animate=False)
-
-    def action_up(self) -> None:
-        self.query_one("#help").scroll_relative(y=-1, animate=False)
-
-    def action_page_down(self) -> None:
-        self.query_one("#help").scroll_page_down(animate=False)
-
-    def action_page_up(self) -> None:
-        self.query_one("#help").scroll_page_up(animate=False)
+            yield Static(help_text(self.lens, self.legend, self.keymap, self.actions))
 
 
-def help_text(lens: Lens, legend: tuple[str, ...], keymap: Keymap) -> Group:
+def help_text(
+    lens: Lens, legend: tuple[str, ...], keymap: Keymap, actions: tuple[Action, ...] = ACTIONS
+) -> Group:
     """The page."""
-    parts: list[RenderableType] = [Text("Esc closes this page; j and k scroll it", style="italic")]
+    parts: list[RenderableType] = [Text(scroll_hint(keymap, "closes this page"), style="italic")]
     parts += _part(f"Levels of lens {lens.key}, {lens.title}", _levels(lens, legend))
     for group, title in GROUP_TITLES.items():
-        parts += _part(title, _keys(group, keymap))
+        if any(action.group == group for action in actions):
+            parts += _part(title, _keys(group, keymap, actions))
     parts += _part("Your own keys", [(Text("[keys]", _KEY), f"lines in {keymap_path()}, by id")])
     parts += _part("Classes of divergence", _classes())
     parts += _part(
@@ -97,8 +100,10 @@ def _levels(lens: Lens, legend: tuple[str, ...]) -> Iterable[tuple[Text, str]]:
     yield Text(f" {ABSENT_GLYPH} ", CODE[ABSENT]), reason
 
 
-def _keys(group: ActionGroup, keymap: Keymap) -> Iterable[tuple[Text, str]]:
-    for action in ACTIONS:
+def _keys(
+    group: ActionGroup, keymap: Keymap, actions: tuple[Action, ...]
+) -> Iterable[tuple[Text, str]]:
+    for action in actions:
         if action.group == group:
             yield Text(" ".join(map(key_name, keymap[action.id])), _KEY), action.help
 

@@ -13,8 +13,10 @@ from textual.app import App
 from textual.filter import LineFilter
 from textual.screen import Screen
 
+from tui.guarded import Guarded
 
-class Host(App[None]):
+
+class Host(App[None], Guarded):
     """Shows a screen, and whatever screen that one hands over to.
 
     Args:

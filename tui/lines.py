@@ -7,6 +7,7 @@ markup. A subclass says what its lines are; `rebuild` draws those that changed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from rich.segment import Segment
 from rich.style import Style
@@ -14,10 +15,11 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.guarded import Guarded
 from tui.styles import BASE
 
 
-class Lines(Widget, can_focus=False):
+class Lines(Widget, Guarded, can_focus=False):
     """A widget whose content is a list of lines of segments."""
 
     fill: Style = BASE
@@ -36,7 +38,11 @@ class Lines(Widget, can_focus=False):
         width, height = self.size
         if not (width and height):
             return
-        made = list(self.lines(width, height))[:height]
+        try:
+            made = list(self.lines(width, height))[:height]
+        except Exception as error:  # noqa: BLE001  (told; the session goes on)
+            words = wrap(self.undrawn(error), width)[:height]
+            made = [[Segment(text, self.fill)] for text in words]
         made += [[]] * (height - len(made))
         before, self._lines = self._lines, made
         for y, line in enumerate(made):

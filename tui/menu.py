@@ -12,6 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from tui.guarded import FAILURES_KEY, Guarded
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -28,7 +30,7 @@ class Entry:
     enabled: bool = True
 
 
-class Menu(ModalScreen[str | None]):
+class Menu(ModalScreen[str | None], Guarded):
     """Asks for one of some entries; gives its id, or None when left.
 
     Args:
@@ -38,9 +40,12 @@ class Menu(ModalScreen[str | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss(None)", "Close"),
-        Binding("j", "cursor_down", "Down", show=False),
-        Binding("k", "cursor_up", "Up", show=False),
+        # Escape leaves a menu whatever a person's keys are: the line below says so.
+        Binding("escape", "dismiss(None)", "Close"),
+        Binding("q", "dismiss(None)", "Close", id="quit", show=False),
+        Binding("j", "cursor_down", "Down", id="cursor.down", show=False),
+        Binding("k", "cursor_up", "Up", id="cursor.up", show=False),
+        FAILURES_KEY,
     ]
 
     def __init__(self, title: str, entries: Sequence[Entry], current: str | None = None) -> None:

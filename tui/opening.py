@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tui import styles
+from tui.guarded import Guarded
 from tui.job import Job, Made, Offer, Step, StoppedError
 from tui.lines import Lines, joined
 from tui.subject import SideName, Subject
@@ -31,7 +32,7 @@ class Ended(Message):
     """The work is over, well or not."""
 
 
-class OpeningScreen(Screen[None]):
+class OpeningScreen(Screen[None], Guarded):
     """Shows a job until it is done, and then what the job made.
 
     Args:

@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from tui.guarded import Guarded
 from workbench.errors import KldiveError
 
 Check = Callable[[str], str]
@@ -22,7 +23,7 @@ Raises:
 """
 
 
-class Prompt(ModalScreen[str | None]):
+class Prompt(ModalScreen[str | None], Guarded):
     """Asks for a line of text; gives it once it means something, or None when left.
 
     Args:

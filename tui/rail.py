@@ -8,6 +8,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.grid import Grid
+from tui.guarded import Guarded, guarded
 from tui.styles import BASE, BOLD, CODE_TEXT, CURSOR_MARK, MUTED
 from workbench.view.geometry import Geometry
 from workbench.view.model import ViewModel
@@ -18,7 +19,7 @@ from workbench.view.state import ViewState
 FULL_WIDTH = 15
 
 
-class Rail(Widget, can_focus=False):
+class Rail(Widget, Guarded, can_focus=False):
     """Labels of the grid's lines.
 
     In a wrapped grid the counts are of the band, otherwise of the whole layer.
@@ -30,6 +31,7 @@ class Rail(Widget, can_focus=False):
         self.grid = grid
         self._followed: tuple[int, Geometry] | None = None
 
+    @guarded
     def follow(self) -> None:
         """Draws everything anew if the grid's window or layout moved since the last time."""
         window = (self.grid.scroll_offset.y, self.grid.layout_now)
@@ -43,6 +45,7 @@ class Rail(Widget, can_focus=False):
         layout = self.grid.layout_now
         return 1 + max(4, len(_label(*layout.layers_of(layout.band_lines - 1))) + 1)
 
+    @guarded
     def show(self, before: ViewState) -> None:
         """Draws the model's state, given the one that is on the screen."""
         after = self.model.state

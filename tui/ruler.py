@@ -6,12 +6,13 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.grid import Grid
+from tui.guarded import Guarded, guarded
 from tui.headings import heading_line
 from tui.styles import BASE
 from workbench.view.model import ViewModel
 
 
-class Ruler(Widget, can_focus=False):
+class Ruler(Widget, Guarded, can_focus=False):
     """Headings of the grid's visible columns; a wrapped grid carries its own and this one hides."""
 
     def __init__(self, model: ViewModel, grid: Grid) -> None:
@@ -20,6 +21,7 @@ class Ruler(Widget, can_focus=False):
         self.grid = grid
         self._followed: object = None
 
+    @guarded
     def follow(self) -> None:
         """Shows or hides the line, and draws it if anything in it changed since the last time."""
         self.display = not self.grid.layout_now.wrapped

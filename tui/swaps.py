@@ -18,9 +18,11 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.scrolling import CLOSE, SCROLL, Scrolling
 from tui.styles import BOLD, GOOD, HERE, MUTED
 from workbench.view.bars import bar, waterfall
 from workbench.view.experiments import LEAST, Experiments, NamedSwap, Place, Rung, SwapCell, SwapMap
+from workbench.view.keymap import DEFAULT_KEYS, Keymap, scroll_hint
 from workbench.view.modules import module_text, short_title
 from workbench.view.numbers import count, short
 from workbench.view.rows import cut, fit
@@ -47,43 +49,42 @@ _HEADS: Final = {
 _STATES: Final = {"proved": GOOD, "suspected": HERE}
 
 
-class SwapScreen(ModalScreen[None]):
+class SwapScreen(ModalScreen[None], Scrolling):
     """What the KL is without each module, in one page that scrolls.
 
     Args:
         found: The experiments, or None when none was run.
         command: What runs them.
+        keymap: The keys of every action.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,w", "dismiss", "Close"),
-        Binding("j,down", "scroll(1)", "Down", show=False),
-        Binding("k,up", "scroll(-1)", "Up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("w", "dismiss", "Close", id="swaps.show"),
+        *CLOSE,
+        *SCROLL,
     ]
 
-    def __init__(self, found: Experiments | None, command: str) -> None:
+    def __init__(
+        self, found: Experiments | None, command: str, keymap: Keymap = DEFAULT_KEYS
+    ) -> None:
         super().__init__()
+        self.keymap = keymap
         self.found = found
         self.command = command
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="swaps") as page:
             page.border_title = "swaps: the KL without each module"
-            page.border_subtitle = "j k scroll · esc goes back"
+            page.border_subtitle = scroll_hint(self.keymap, "goes back")
             yield Static(id="swap-text", markup=False)
 
     def on_resize(self, event: Resize) -> None:
         width = max(40, event.size.width - MARGIN)
-        self.query_one("#swap-text", Static).update(page_text(self.found, self.command, width))
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#swaps").scroll_relative(y=lines, animate=False)
-
-    def action_page(self, pages: int) -> None:
-        page = self.query_one("#swaps")
-        page.scroll_relative(y=pages * max(1, page.size.height - 2), animate=False)
+        try:
+            text = page_text(self.found, self.command, width)
+        except Exception as error:  # noqa: BLE001  (told; the session goes on)
+            text = Text(self.undrawn(error))
+        self.query_one("#swap-text", Static).update(text)
 
 
 def page_text(found: Experiments | None, command: str, width: int) -> Text:

@@ -19,21 +19,17 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from tui.guarded import Guarded
 from tui.misaligned import misalignment
+from tui.scrolling import SCROLL, Scrolling
 from workbench.errors import AlignmentError, KldiveError
 from workbench.view import palette
 
 _TITLE: Final = Style(color=palette.RAMP[6], bold=True)
 _MUTED: Final = Style(color=palette.MUTED)
-_SCROLL: Final[list[BindingType]] = [
-    Binding("j,down", "down", "Down", show=False),
-    Binding("k,up", "up", "Up", show=False),
-    Binding("pagedown,space", "page_down", "Page down", show=False),
-    Binding("pageup", "page_up", "Page up", show=False),
-]
 
 
-class ScrollingPage(VerticalScroll, can_focus=False):
+class ScrollingPage(VerticalScroll, Guarded, can_focus=False):
     """One long text with a title in its border.
 
     Args:
@@ -54,23 +50,7 @@ class ScrollingPage(VerticalScroll, can_focus=False):
         self.border_title, self.border_subtitle = title, hint
 
 
-class _Scrolling(Screen[bool]):
-    """Keys that scroll the one page of a screen."""
-
-    def action_down(self) -> None:
-        self.query_one(ScrollingPage).scroll_relative(y=1, animate=False)
-
-    def action_up(self) -> None:
-        self.query_one(ScrollingPage).scroll_relative(y=-1, animate=False)
-
-    def action_page_down(self) -> None:
-        self.query_one(ScrollingPage).scroll_page_down(animate=False)
-
-    def action_page_up(self) -> None:
-        self.query_one(ScrollingPage).scroll_page_up(animate=False)
-
-
-class TroubleScreen(_Scrolling):
+class TroubleScreen(Screen[bool], Scrolling):
     """Nothing could be opened: why, and what to do. Leaves the application, or closes with True.
 
     Args:
@@ -81,7 +61,7 @@ class TroubleScreen(_Scrolling):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,ctrl+q", "leave", "Leave"),
         Binding("enter", "accept", "Go on"),
-        *_SCROLL,
+        *SCROLL,
     ]
 
     def __init__(self, error: Exception, offer: str = "") -> None:
@@ -106,26 +86,30 @@ class TroubleScreen(_Scrolling):
         self.app.exit()
 
 
-class DetailsScreen(ModalScreen[bool], _Scrolling):
+class DetailsScreen(ModalScreen[bool], Scrolling):
     """What went wrong in the background, in full.
 
     Args:
         what: What was being done.
         error: What happened.
+        hint: What keys do.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,exclamation_mark", "dismiss", "Close"),
-        *_SCROLL,
+        Binding("escape", "dismiss", "Close", id="back"),
+        Binding("q", "dismiss", "Close", id="quit"),
+        Binding("exclamation_mark", "dismiss", "Close", id="failures.show"),
+        *SCROLL,
     ]
 
-    def __init__(self, what: str, error: BaseException) -> None:
+    def __init__(self, what: str, error: BaseException, hint: str = "esc closes") -> None:
         super().__init__()
+        self.hint = hint
         self.what, self.error = what, error
 
     def compose(self) -> ComposeResult:
         content = explanation(self.error)
-        yield ScrollingPage(content, title=f"failed: {self.what}", hint="esc closes · j k scroll")
+        yield ScrollingPage(content, title=f"failed: {self.what}", hint=self.hint)
 
 
 def explanation(error: BaseException) -> RenderableType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual.app import App
+from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 
 from tests.view.attributed import BUDGET, attributed
@@ -13,6 +14,7 @@ from tui.help import HelpScreen
 from tui.layout import layout_for
 from tui.menu import Menu
 from workbench.view.actions import ACTIONS
+from workbench.view.keymap import parse_keymap
 from workbench.view.state import Cell
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -170,6 +172,23 @@ async def test_help_lists_every_action() -> None:
         text = screen_text(app)
         for action in ACTIONS:
             assert action.help[:40] in text, action.id
+
+
+async def test_keys_that_move_the_cursor_scroll_a_page_of_text() -> None:
+    app = KldiveApp(source("flip"))
+    app.workbench.keymap = parse_keymap('[keys]\n"cursor.down" = "f7"\n')
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert "f7 k scroll" in screen_text(app)
+        page = app.screen.query_one(VerticalScroll)
+        tops = []
+        for key in ("j", "f7", "k", "L", "H", "G", "g", "end", "home"):
+            await pilot.press(key)
+            await pilot.pause()
+            tops.append(page.scroll_offset.y)
+        last = page.max_scroll_y
+        assert tops == [0, 1, 0, page.size.height - 2, 0, last, 0, last, 0]
 
 
 async def test_the_inspector_opens_and_closes() -> None:

@@ -13,10 +13,12 @@ from tests.view.attributed import BUDGET, attributed
 from tests.view.synthetic import make_source
 from tui.app import KldiveApp
 from tui.drill import TITLES, DrillScreen
+from tui.help import HelpScreen
 from workbench.address import parse_address
 from workbench.comparison.result import Comparison
 from workbench.comparison.run import compare
 from workbench.names import LOGPROBS
+from workbench.view.drill_actions import DRILL_ACTIONS, DRILL_PAGES
 from workbench.view.keymap import parse_keymap
 from workbench.view.state import Cell
 
@@ -220,6 +222,52 @@ async def test_a_persons_own_keys_hold_in_the_drill(deep: Comparison) -> None:
         assert (app.model.state.layer, app.model.state.site) == (21, "input")
         assert "press f8 there" in screen_text(app)
         assert "f7 , site" in screen_text(app)
+
+
+async def test_keys_of_the_drill_can_be_chosen(deep: Comparison) -> None:
+    app = KldiveApp(deep, at=parse_address("L20 t30 mlp_out"))
+    app.workbench.keymap = parse_keymap('[keys]\n"drill.layers" = "f6"\n"back" = "f9"\n')
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "f6 down the layers" in screen_text(app)
+        await pilot.press("3")
+        assert drill_of(app).number == 0
+        await pilot.press("f6")
+        assert drill_of(app).number == 2
+        await pilot.press("f9")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+
+
+async def test_the_drill_has_a_help_of_its_own(deep: Comparison) -> None:
+    app = KldiveApp(deep, at=parse_address("L20 t30 mlp_out"))
+    async with app.run_test(size=(120, 100)) as pilot:
+        await pilot.press("enter", "question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        text = screen_text(app)
+        for action in DRILL_ACTIONS:
+            assert action.help[:40] in text, action.id
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert drill_of(app).number == 0
+
+
+async def test_every_key_of_the_drill_works_on_every_page(deep: Comparison) -> None:
+    app = KldiveApp(deep, at=parse_address("L20 t30 mlp_out"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        for page in DRILL_PAGES:
+            for action in DRILL_ACTIONS:
+                for key in action.keys:
+                    if len(app.screen_stack) == 1:
+                        await pilot.press("enter")
+                    await pilot.press(page.keys[0], key)
+                    await pilot.pause()
+                    if not isinstance(app.screen, DrillScreen) and len(app.screen_stack) > 1:
+                        await pilot.press("escape")
+                        await pilot.pause()
+        assert not app.workbench.background.failures
 
 
 async def test_without_a_pin_the_page_says_how_to_pin() -> None:

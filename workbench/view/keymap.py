@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import UsageError, did_you_mean
-from workbench.view.actions import ACTION_BY_ID, ACTIONS
+from workbench.view.actions import ACTION_BY_ID, ACTIONS, key_name
+from workbench.view.drill_actions import DRILL_ACTIONS, DRILL_PAGES
 
 Keymap = Mapping[str, tuple[str, ...]]
 
-DEFAULT_KEYS: Final[Keymap] = {action.id: action.keys for action in ACTIONS}
+DEFAULT_KEYS: Final[Keymap] = {action.id: action.keys for action in (*ACTIONS, *DRILL_PAGES)}
 TAKEN: Final[dict[str, str]] = {
     **{f"ctrl+{letter}": "the shell's line editor and tmux" for letter in "abdefghjklnorstuwxyz"},
     "ctrl+c": "the terminal, to interrupt",
@@ -79,8 +80,39 @@ def parse_keymap(text: str, where: Path | None = None) -> Keymap:
         raise UsageError("a keymap has one table", where=where, expected="[keys]", got=got)
     chosen = {name: _keys(name, keys, where) for name, keys in _flat(table)}
     keymap = {**DEFAULT_KEYS, **chosen}
-    _check_unique(keymap, where)
+    _check_unique({name: keymap[name] for name in ACTION_BY_ID}, where)
+    in_drill = drill_keys(keymap)
+    # Giving way must leave an action a key.
+    _check_unique({n: keys or DEFAULT_KEYS[n] for n, keys in in_drill.items()}, where)
     return keymap
+
+
+def drill_keys(keymap: Keymap) -> Keymap:
+    r"""The keys of every action of the drill.
+
+    A person's key for an action of the table holds here too; a built-in key of the drill gives way.
+
+    >>> drill_keys(parse_keymap('[keys]\n"cursor.down" = ["f3"]'))["cursor.down"]
+    ('f3',)
+    """
+    own = {a.id for a in DRILL_ACTIONS if keymap[a.id] != DEFAULT_KEYS[a.id]}
+    taken = {key for name in own for key in keymap[name]}
+    return {
+        action.id: keymap[action.id]
+        if action.id in own
+        else tuple(key for key in action.keys if key not in taken)
+        for action in DRILL_ACTIONS
+    }
+
+
+def scroll_hint(keymap: Keymap, leaving: str) -> str:
+    """What keys do on a page of text, for its border.
+
+    >>> scroll_hint(DEFAULT_KEYS, "closes this page")
+    'j k scroll · esc closes this page'
+    """
+    down, up, back = (key_name(keymap[n][0]) for n in ("cursor.down", "cursor.up", "back"))
+    return f"{down} {up} scroll · {back.lower()} {leaving}"
 
 
 def keymap_text(keymap: Keymap) -> str:
@@ -99,9 +131,9 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any
 
 
 def _keys(name: str, keys: object, where: Path | None) -> tuple[str, ...]:
-    if name not in ACTION_BY_ID:
+    if name not in DEFAULT_KEYS:
         raise UsageError(
-            f"unknown action {name!r}", where=where, do=did_you_mean(name, ACTION_BY_ID)
+            f"unknown action {name!r}", where=where, do=did_you_mean(name, DEFAULT_KEYS)
         )
     given = [keys] if isinstance(keys, str) else keys
     if not isinstance(given, list) or not given or not all(isinstance(k, str) and k for k in given):
