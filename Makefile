@@ -19,7 +19,8 @@ PYTEST := $(PY) -m pytest -n $(JOBS)
 
 # Jupyter keeps its settings, history and run files in .venv too, and asks the network for nothing.
 JUPYTER_DIR := $(CURDIR)/$(VENV)/jupyter
-JUPYTER_HOME := JUPYTER_CONFIG_DIR=$(JUPYTER_DIR) JUPYTER_DATA_DIR=$(JUPYTER_DIR)/data \
+JUPYTER_HOME := mkdir -p $(JUPYTER_DIR)/ipython && \
+    JUPYTER_CONFIG_DIR=$(JUPYTER_DIR) JUPYTER_DATA_DIR=$(JUPYTER_DIR)/data \
     JUPYTER_RUNTIME_DIR=$(JUPYTER_DIR)/run IPYTHONDIR=$(JUPYTER_DIR)/ipython
 LAB_OPTIONS := --LabApp.news_url=None --LabApp.extension_manager=readonly \
     --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
@@ -59,10 +60,10 @@ fix: $(STAMP)  ## format, and repair what the linter can
 	$(PY) -m ruff format .
 
 lab: $(STAMP)  ## JupyterLab on the notebooks
-	$(JUPYTER_HOME) $(PY) -m jupyterlab $(LAB_OPTIONS) $(ARGS) notebooks
+	@$(JUPYTER_HOME) $(PY) -m jupyterlab $(LAB_OPTIONS) $(ARGS) notebooks
 
 docs: $(STAMP)  ## run the notebooks and write them as web pages into site/
-	$(JUPYTER_HOME) $(PY) .ci/build_docs.py --out site $(ARGS)
+	@$(JUPYTER_HOME) $(PY) .ci/build_docs.py --out site $(ARGS)
 
 clean:  ## remove .venv, caches and demo output
 	rm -rf $(VENV) build dist demo site snapshot_report.html
