@@ -40,6 +40,8 @@ DARK: Final = {
 """What each colour of the light theme is in the dark one. They occur nowhere else in a chart."""
 
 FONT: Final = "Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
+LINE_CHARS: Final = 60
+"""A longer title takes two lines."""
 _VEGA_LITE: Final = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
 _CLASS: Final = "kldive-chart"
 _FORMATS: Final = (".png", ".svg")
@@ -64,7 +66,7 @@ class Chart:
     def spec(self, theme: Theme = "light") -> dict[str, Any]:
         """The Vega-Lite specification in one theme."""
         text: str = self.altair.properties(
-            title=alt.TitleParams(self.title, subtitle=list(self.notes))
+            title=alt.TitleParams(_lines(self.title), subtitle=list(self.notes))
         ).to_json(validate=False)
         body: dict[str, Any] = json.loads(text)
         body["config"] = _config()
@@ -122,6 +124,16 @@ _PAGE_RULES: Final = (
 )
 
 
+def _lines(title: str) -> list[str]:
+    """A title in one line, or in two when it is long: what is drawn, and over what.
+
+    >>> _lines("Probability of the token, A against B, over tokens sampled from A")
+    ['Probability of the token, A against B,', 'over tokens sampled from A']
+    """
+    drawn, _, over = title.rpartition(", over ")
+    return [f"{drawn},", f"over {over}"] if drawn and len(title) > LINE_CHARS else [title]
+
+
 def _renumbered(svg: str) -> str:
     """Ids counted from 0 in each picture, not over all of a process: the same chart, same bytes."""
     ids = list(dict.fromkeys(re.findall(r'id="((?:clip|gradient_)\d+)"', svg)))
@@ -155,7 +167,9 @@ def _config() -> dict[str, Any]:
         # A description of every mark would treble the picture; the alternative text speaks for it.
         "aria": False,
         "background": CARD,
-        "padding": 14,
+        # Text is laid out with the widths of the first font; where another one draws it, it may
+        # need a sixth more.
+        "padding": {"left": 30, "top": 14, "right": 44, "bottom": 14},
         "font": FONT,
         "view": {"stroke": RULE, "fill": None},
         "title": {
