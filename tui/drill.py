@@ -223,9 +223,7 @@ class DrillScreen(ModalScreen[Stop | None], Guarded):
 
     def key_names(self, *action_ids: str) -> str:
         """The first key of each action, as it is printed on a keyboard, in small letters."""
-        keys = (self.keys[action_id] for action_id in action_ids)
-        # A person's own keys may have taken all those of an action.
-        names = [key_name(own[0]) for own in keys if own]
+        names = (key_name(self.keys[action_id][0]) for action_id in action_ids)
         return " ".join(name if len(name) == 1 else name.lower() for name in names)
 
     @property
